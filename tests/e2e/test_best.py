@@ -78,13 +78,11 @@ async def test_the_highest_held_out_score_wins_and_of_equal_ones_the_earliest(pr
     with project.journal() as journal:
         assert journal.best() == held_out_best(0.75, 1)
     assert json.loads((result.run_dir / "summary.json").read_text())["best"]["checkpoint"] == "checkpoints/step_000001"
-    printed = summary_text(result, Path("c.yml"))
-    assert "Best" in printed
+    printed = summary_text(result, project.given())
+    assert "the best: held-out score 0.750 after epoch 1" in printed
     assert "the highest of 5 validations on the same examples, so probably too high" in printed
-    assert (
-        f"step_000001 (held-out score 0.750 after epoch 1); as a plain model: `nat runs export {result.run_dir}`"
-        in printed
-    )
+    assert f"{result.run_dir}/checkpoints/step_000001\n" in printed
+    assert f"Export it  nat runs export {result.run_dir}\n" in printed
 
 
 @pytest.mark.parametrize(
@@ -121,7 +119,9 @@ async def test_the_start_may_have_been_the_best(project):
     result = await project.run(**held_out(project))
     assert project.adapter.kept == []
     assert result.summary.best == held_out_best(0.75, 0)
-    assert "the one that the run started from (held-out score 0.750 before training)" in summary_text(result, Path("c"))
+    assert "the one that the run started from (held-out score 0.750 before training)" in summary_text(
+        result, project.given()
+    )
 
 
 async def test_without_held_out_examples_the_training_reward_decides(project):
@@ -153,7 +153,7 @@ async def test_export_best_writes_it_as_a_model(project):
     assert result.summary.best_model == "best_model"
     assert not [text for text in told.texts if "best_model" in text]
     folder = (project.output_dir / "latest").resolve() / "best_model"
-    assert summary_text(result, Path("c.yml")).count(f"{folder} (held-out score 0.750 after epoch 1)") == 1
+    assert f"\nModel      {folder}\n" in summary_text(result, project.given())
 
 
 async def test_an_adapter_without_checkpoints_is_reported(project):

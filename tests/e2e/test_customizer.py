@@ -79,7 +79,7 @@ async def test_a_deployed_model_gets_a_verdict(tmp_path):
     assert (result.comparison.before, result.comparison.after) == (0.0, 1.0)
     assert result.summary.verdict is Verdict.IMPROVED
     assert result.served_model.name == MODEL
-    text = summary_text(result, Path("c.yml"))
+    text = summary_text(result, project.project.given())
     assert f"-o llms.student.model_name {MODEL}" in text
     assert result.summary.causes == []
     assert (result.run_dir.parent / "final_metrics.json").is_file()
@@ -91,7 +91,7 @@ async def test_without_a_deployment_the_run_says_why_there_is_no_verdict(tmp_pat
         result = await project.run()
     reason = "the trained model is not deployed (deploy_on_completion is false), so the workflow cannot call it"
     assert result.comparison is None
-    assert f"No verdict: {reason}." in summary_text(result, Path("c.yml"))
+    assert f"No verdict: {reason}." in summary_text(result, project.project.given())
     assert f"No verdict: {reason}." in caplog.text
     with reading(result.run_dir) as journal:
         assert journal.validations() == []
@@ -103,7 +103,7 @@ async def test_a_run_that_does_not_wait_completes(tmp_path):
         result = await project.run(trainer={"wait_for_completion": False})
         assert project.service.canceled == []
     assert result.summary.epochs == 0
-    assert "No verdict: wait_for_completion is false" in summary_text(result, Path("c.yml"))
+    assert "No verdict: wait_for_completion is false" in summary_text(result, project.project.given())
 
 
 async def test_a_failed_job_fails_the_run(tmp_path):

@@ -16,22 +16,20 @@ class ConsoleLog(logging.StreamHandler):  # type: ignore[type-arg] # generic for
     show: Show | None = None
 
     def format(self, record: logging.LogRecord) -> str:
-        """A message may quote what a model wrote, which must not control the terminal."""
-        return _printable(super().format(record))
+        """On a terminal a warning is a sentence; of errors, the place and the traceback are shown as well.
+
+        A message may quote what a model wrote, which must not control the terminal.
+        """
+        from nat.reports.text import printable
+
+        is_sentence = record.levelno == self.level == logging.WARNING and self.stream.isatty()
+        return printable(record.getMessage() if is_sentence else super().format(record))
 
     def emit(self, record: logging.LogRecord) -> None:
-        """A warning is a message for people; of errors, the place and the traceback are shown as well."""
         if self.show is None:
             super().emit(record)
         else:
-            is_message = record.levelno <= logging.WARNING
-            self.show(_printable(record.getMessage()) if is_message else self.format(record))
-
-
-def _printable(text: str) -> str:
-    from nat.reports.text import printable
-
-    return printable(text)
+            self.show(self.format(record))
 
 
 def configure(level: str) -> None:

@@ -160,14 +160,11 @@ def _with_advice(error: click.ClickException) -> click.ClickException:
     if isinstance(error, click.BadOptionUsage) and error.option_name in _OVERRIDE:
         advice = "Separate key and value by a space: `-o finetuning.num_epochs 3`."
         return click.BadOptionUsage(error.option_name, f"{error.message} {advice}", error.ctx)
-    if isinstance(error, click.NoSuchOption) and error.ctx is not None and _takes_overrides(error.ctx.command):
+    known = error.ctx.command.params if isinstance(error, click.NoSuchOption) and error.ctx is not None else ()
+    if isinstance(error, click.NoSuchOption) and any(_OVERRIDE.intersection(option.opts) for option in known):
         advice = "To set a key of the configuration, use `-o KEY VALUE`, as in `-o finetuning.num_epochs 3`."
         return click.NoSuchOption(error.option_name, f"{error.format_message()} {advice}", ctx=error.ctx)
     return error
-
-
-def _takes_overrides(command: click.Command) -> bool:
-    return any(_OVERRIDE.intersection(option.opts) for option in command.params)
 
 
 def _interrupted(error: BaseException) -> int:

@@ -3,12 +3,13 @@
 import logging
 from collections.abc import Mapping
 from pathlib import Path
+from shlex import quote
 
 from nat.finetuning.interfaces.trainer_adapter import CheckpointKeeper, TrainerAdapter
 from nat.finetuning.run_context import RunContext
 from nat.finetuning.summary import path_in_run
 from nat.runs.records import BestEpoch, BestMeasure
-from nat.wire.serving import CHECKPOINTS, LLMS, NEWEST_CHECKPOINT
+from nat.wire.serving import CHECKPOINTS, LLMS
 
 logger = logging.getLogger(__name__)
 
@@ -50,20 +51,14 @@ async def export_best(adapter: TrainerAdapter, run: RunContext) -> Path | None:
     return path
 
 
-def saved_results(run_dir: Path, trained_llm: str | None, best: BestEpoch | None) -> list[str]:
+def saved_results(run_dir: Path, best: BestEpoch | None) -> list[str]:
     """List what a run that ended early has saved and how to use it, one sentence per line."""
     if not run_dir.is_dir():
         return []
-    lines = [f"Results so far are in {run_dir}"]
-    of_llms = {path.name: path for path in sorted((run_dir / LLMS).glob("*"))}
-    for llm, folder in {trained_llm or "<name>": run_dir, **of_llms}.items():
-        newest = folder / CHECKPOINTS / NEWEST_CHECKPOINT
-        if newest.is_dir():
-            path = newest.parent / newest.resolve().name
-            lines.append(f"Newest checkpoint: {path}; it loads as a model: `-o llms.{llm}.model {path}`")
-    if best is not None:
-        lines.append(f"Best model: {best_text(best, run_dir)}")
-    return lines
+    trained = [each for each in (run_dir, *sorted((run_dir / LLMS).glob("*"))) if (each / CHECKPOINTS).is_dir()]
+    newest = [f"Newest weights as a model: `nat runs export {quote(str(each))} --checkpoint last`" for each in trained]
+    best_model = [] if best is None else [f"Best model: {best_text(best, run_dir)}"]
+    return [f"Results so far are in {run_dir}", *newest, *best_model]
 
 
 def best_text(best: BestEpoch, run_dir: Path) -> str:
@@ -72,8 +67,8 @@ def best_text(best: BestEpoch, run_dir: Path) -> str:
         return f"the one that the run started from ({best})"
     if best.others:
         own = [run_dir / each for each in (best.checkpoint, *best.others) if each]
-        commands = [f"`nat runs export {folder.parent.parent}`" for folder in own]
+        commands = [f"`nat runs export {quote(str(folder.parent.parent))}`" for folder in own]
         return f"{best.weights} ({best}); as plain models: {' and '.join(commands)}"
     if best.checkpoint is not None:
-        return f"{run_dir / best.checkpoint} ({best}); as a plain model: `nat runs export {run_dir}`"
+        return f"{run_dir / best.checkpoint} ({best}); as a plain model: `nat runs export {quote(str(run_dir))}`"
     return f"{best.weights or 'not kept, as the adapter keeps no checkpoints'} ({best})"

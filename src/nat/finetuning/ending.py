@@ -83,7 +83,7 @@ async def _judged(trainer: Trainer, epochs: int, run: RunContext, limit: float |
     return None
 
 
-async def summarised(error: BaseException, run: RunContext, llm: str | None, *, seconds: float) -> list[str]:
+async def summarised(error: BaseException, run: RunContext, *, seconds: float) -> list[str]:
     """Write the summary of a run that ended by an error; returns it for people: verdict, saved results, causes.
 
     That of a run that was preempted has no plot and no causes, which take time.
@@ -120,12 +120,12 @@ async def summarised(error: BaseException, run: RunContext, llm: str | None, *, 
     except (OSError, NatError) as second:  # the journal may be gone, and the run may have ended because of that
         if not isinstance(second, JournalError):
             logger.error("the run's summary could not be written: %s", describe_error(second))
-        return saved_results(run_dir, llm, None)
+        return saved_results(run_dir, None)
     verdict = [] if comparison is None else [f"Verdict {after_epoch(judged)}: {comparison.sentence}"]
     news = [cause for cause in causes if cause.seen not in str(error)]
     can_go_on = isinstance(error, CancelledError | BackendUnreachable)
     goes_on = [f"Go on with the run: {resume_command(run_dir)}"] if can_go_on else []
-    return [*verdict, *saved_results(run_dir, llm, best), *explanation(news, run_dir), *goes_on]
+    return [*verdict, *saved_results(run_dir, best), *explanation(news, run_dir), *goes_on]
 
 
 def end_after(error: BaseException, run: RunContext) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import islice
 from pathlib import Path
 
 from nat.builder.workflow_builder import WorkflowBuilder
@@ -49,12 +50,14 @@ from nat.rollout.traces import Traces, opened_traces
 from nat.runs.find import newest_if_unfinished
 from nat.runs.plot import draw_run
 from nat.runs.preemption import Preempted, Preemption, resume_command
-from nat.runs.records import RunState, RunSummary, TrainingPhase
+from nat.runs.records import Phase, RunState, RunSummary, TrainingPhase
 from nat.wire.training import JobStatus
 
 logger = logging.getLogger(__name__)
 
 LOADING = "loading the model and building the workflow"
+_QUESTIONS = 20
+"""Among which one is chosen for the command that plays the trained model."""
 _SECONDS_TO_CLOSE = 2.0
 """Of the grace, for what comes after the trackers."""
 
@@ -75,11 +78,8 @@ class RunResult:
     """The trained model, if its server keeps it."""
     no_verdict: str | None = None
     """Why the held-out examples were not played with the trained model."""
-
-    @property
-    def trained_llm(self) -> str | None:
-        """Key of the trained LLM; None if it is not known, or there are several."""
-        return self.trained_llms[0] if len(self.trained_llms) == 1 else None
+    question: str = ""
+    """One that the run has played, of some the shortest."""
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,7 @@ async def run_finetuning(
             except BaseException as error:
                 cause = preemption.cause(error)
                 end_after(cause, run)
-                for line in await summarised(cause, run, plan.trained_llm, seconds=watch.total):
+                for line in await summarised(cause, run, seconds=watch.total):
                     run.warn(line)
                 for line in await trackers.end(_seconds_for_trackers(cause, preemption)):
                     run.warn(line)
@@ -398,4 +398,8 @@ async def _result(
     )
     summary = await run.record_summary(summary)
     logger.info("Finetuning completed successfully!")
-    return RunResult(run.run_id, shown(journal.run_dir), statuses, summary, comparison, plan.students, served)
+    played = (each.question for phase in (Phase.VALIDATION, Phase.TRAIN) for each in journal.rollouts(phase, 0))
+    question = min(islice(filter(None, played), _QUESTIONS), key=len, default="")
+    return RunResult(
+        run.run_id, shown(journal.run_dir), statuses, summary, comparison, plan.students, served, question=question
+    )

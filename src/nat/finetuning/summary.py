@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 from nat.data_models.finetuning import BudgetConfig
@@ -22,7 +21,6 @@ from nat.runs.records import (
     RunRecord,
     RunState,
     RunSummary,
-    ShortenedUpdates,
     TrainingPhase,
     ValidationRecord,
     num_rollouts,
@@ -73,13 +71,6 @@ def broken_prefixes(epochs: Sequence[EpochRecord]) -> dict[str, int]:
     return dict(causes.most_common())
 
 
-def _shortened(epochs: Sequence[EpochRecord]) -> ShortenedUpdates | None:
-    """None if no update was shortened, or the backend does not report it."""
-    kept = [epoch.metrics["train/kept_share"] for epoch in epochs if "train/kept_share" in epoch.metrics]
-    shares = [share for share in kept if share < 1]
-    return ShortenedUpdates(updates=len(shares), of=len(kept), mean_share=fmean(shares)) if shares else None
-
-
 def summarise(
     run_id: str,
     comparison: Comparison | None,
@@ -112,7 +103,6 @@ def summarise(
         tokens_trained=sum(job.tokens_trained for job in jobs),
         **{name: round(sum(job.metrics.get(name, 0) for job in jobs)) for name in _PACKING},
         broken_by=broken_prefixes(played),
-        shortened=_shortened(played),
         rollouts=num_rollouts(played, validations),
         cost=None if budget is None else price([*played, *validations], budget.prices),
         failures=failures,

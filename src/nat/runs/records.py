@@ -57,7 +57,7 @@ class SparseRecord(RunRecord):
     @model_serializer(mode="wrap")
     def _without_empty(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         fields: dict[str, Any] = handler(self)
-        sparse = {"phase", "phases", "copies", "usage", "steps", "budget", "cost", "policy_versions"}
+        sparse = {"phase", "phases", "copies", "usage", "steps", "budget", "cost", "policy_versions", "others"}
         sparse |= {"commonest", "expected"}
         return {name: value for name, value in fields.items() if value or name not in sparse}
 
@@ -333,7 +333,7 @@ class BestMeasure(StrEnum):
     TRAINING = "training reward"
 
 
-class BestEpoch(RunRecord):
+class BestEpoch(SparseRecord):
     """The weights with the highest score so far; of equal ones the earliest."""
 
     epoch: int = Field(ge=0)
@@ -348,10 +348,6 @@ class BestEpoch(RunRecord):
     """The checkpoint's folder, relative to the run's folder if it lies there; None if there is none."""
     others: list[str] = []
     """Likewise, the checkpoints of further models that the run trains; absent from files if there are none."""
-
-    @model_serializer(mode="wrap")
-    def _without_others(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return {name: value for name, value in serialize(self).items() if name != "others" or value}
 
     def __str__(self) -> str:
         return f"{self.measure} {self.score:.3f} {after_epoch(self.epoch)}"
@@ -377,21 +373,6 @@ class Finding(RunRecord):
     def sentence(self) -> str:
         """What was seen, as a sentence."""
         return f"{self.seen[:1].upper()}{self.seen[1:]}."
-
-
-class ShortenedUpdates(RunRecord):
-    """The updates of which `max_kl` kept a part of the way."""
-
-    updates: int
-    of: int
-    """Updates whose way was measured."""
-    mean_share: float
-    """Of the way that is kept; the mean of the shortened ones."""
-
-    def __str__(self) -> str:
-        return (
-            f"{self.updates} of {self.of} updates, to keep within max_kl; share kept {self.mean_share:.2g} on average"
-        )
 
 
 class HeldOutChange(RunRecord):
@@ -457,8 +438,6 @@ class RunSummary(HeldOutChange, SparseRecord):
     """The fewest tokens that a pass could have computed."""
     broken_by: dict[str, int] = {}
     """Calls in all epochs whose prompt did not continue the tokens before it, by cause."""
-    shortened: ShortenedUpdates | None = None
-    """The updates that `max_kl` shortened; None if there was none, or the backend does not report it."""
     cost: float | None = None
     """Of the calls of all epochs and validations, by `finetuning.budget.prices`; None without prices."""
     model: str | None = None

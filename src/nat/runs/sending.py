@@ -24,7 +24,7 @@ from nat.runs.tracker import Cell, TrackedRun, TrackerSession, is_of_steps
 _CELL_CHARS = 4000
 """Of a text in a table."""
 _NO_METRICS = {"epoch", "phase", "timestamp", "run_id", "metrics", "examples", "left_out", "failures", "played"}
-_NO_FACTS = {"run_id", "interval", "failures", "broken_by", "shortened", "best", "causes", "phases"}
+_NO_FACTS = {"run_id", "interval", "failures", "broken_by", "best", "causes", "phases"}
 
 
 class Table(NamedTuple):

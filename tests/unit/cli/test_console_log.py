@@ -52,6 +52,15 @@ def test_other_handlers_get_info_at_every_level(monkeypatch):
     assert logging.getLogger().isEnabledFor(logging.DEBUG)
 
 
+def test_a_warning_on_a_terminal_is_a_sentence(monkeypatch):
+    """Date, module and line are for logs; who asks for more lines gets them, and so does a file."""
+    cases = ((Terminal(), "warning", True), (Terminal(), "info", False), (StringIO(), "warning", False))
+    for stream, level, bare in cases:
+        said(level, stream, monkeypatch)
+        logging.getLogger("nat.module").warning("The score fell.")
+        assert (stream.getvalue().splitlines()[-1] == "The score fell.") is bare
+
+
 def test_a_live_view_shows_the_lines_of_a_terminal(monkeypatch):
     """Written past the view they would break it; a warning is a message, an error has its place."""
     shown = []

@@ -1,6 +1,7 @@
 """`nat finetune`: train the model inside a workflow, and report whether it improved."""
 
 import json
+import shlex
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -16,11 +17,12 @@ from nat.cli.commands.options import UserPathOption, optional_config_file, rollo
 from nat.cli.progress import console_progress
 from nat.cli.steps import StepProgress, shown_steps
 from nat.config.load import load_config
-from nat.data_models.finetuning import FinetuneRunConfig, ServedModel
+from nat.data_models.finetuning import FinetuneRunConfig
 from nat.data_models.rollout_failure import FAILURES
 from nat.errors import ConfigError, JournalError, findings_of
 from nat.eval.failures import remedy_of
-from nat.finetuning.best_model import LAST_MODEL, best_text
+from nat.files import folder_bytes
+from nat.finetuning.best_model import BEST_MODEL, LAST_MODEL, best_text
 from nat.finetuning.diagnosis.gather import explanation
 from nat.finetuning.dry_run import dry_run as make_plan
 from nat.finetuning.runtime import RunResult, run_finetuning
@@ -33,10 +35,13 @@ from nat.runs.preemption import DEFAULT_GRACE, Preemption
 from nat.runs.recorded_config import config_of, finetuning_value, value_at
 from nat.runs.records import RunSummary
 from nat.secrets import REDACTED
+from nat.sizing.memory import bytes_text
+from nat.wire.serving import LLMS
 
 NEWEST, AUTO = "newest", "auto"
 """Words that --resume takes in place of a run."""
-_TIMES = "\N{MULTIPLICATION SIGN}"
+_OF_TRAINING = ("finetuning.", "trainers.", "trainer_adapters.", "trajectory_builders.", "eval.")
+"""Beginnings of keys that decide nothing of how a workflow plays."""
 
 
 @click.command("finetune")
@@ -109,7 +114,7 @@ def finetune_command(
     preemption = Preemption(grace)
     training = _train(given, run_dir, preemption, accept_changes=accept_changes, quiet=as_json)
     result = event_loop.run(training, keep_stdout=as_json, preemption=preemption)
-    click.echo(result_record(result) if as_json else summary_text(result, Path(str(given.config_file))))
+    click.echo(result_record(result) if as_json else summary_text(result, given))
 
 
 def run_config(context: click.Context, config_file: Path) -> FinetuneRunConfig:
@@ -195,63 +200,24 @@ async def _train(
         )
 
 
-def summary_text(result: RunResult, config_file: Path) -> str:
-    """The verdict, the training, the failures, and the paths of the files; errors in it cannot control the terminal."""
+def summary_text(result: RunResult, given: FinetuneRunConfig) -> str:
+    """Verdict, cost, what failed, where the results are and what comes next; nothing in it controls the terminal."""
     summary, run_dir = result.summary, result.run_dir
     no_verdict = f"No verdict: {result.no_verdict or 'there was no validation dataset'}."
     verdict = result.comparison.sentence if result.comparison else no_verdict
     rows = [("" if place else "Phases", str(phase)) for place, phase in enumerate(summary.phases)]
-    rows.append(("Trained", _trained(summary)))
+    epochs, took = "1 epoch" if summary.epochs == 1 else f"{summary.epochs} epochs", duration(summary.seconds)
+    rows.append(("Trained", f"{epochs} in {took}, on {summary.tokens_trained:,} sampled tokens"))
     if summary.ended_early is not None:
         rows.append(("Ended early", summary.ended_early))
     if summary.cost is not None:
         rows.append(("Cost", f"{summary.cost:.4g}, by finetuning.budget.prices"))
-    if summary.packed_tokens:
-        rows.append(("Prefix sharing", _prefix_sharing(summary)))
-    if summary.shortened is not None:
-        rows.append(("Shortened", str(summary.shortened)))
-    if summary.broken_by:
-        rows.append(("Broken prefixes", _broken_prefixes(summary)))
     if summary.failures:
         rows += _failed(summary, run_dir)
-    rows.append(("Folder", str(run_dir)))
-    if summary.plot is not None:
-        rows.append(("Plot", str(run_dir / summary.plot)))
-    if summary.model is not None:
-        model = run_dir / summary.model
-        rows += [("Model", str(model)), ("Use it", use_command(result.trained_llms, model, config_file))]
-    rows += _best(summary, run_dir)
-    if result.served_model is not None:
-        served = result.served_model
-        rows += [("Model", str(served)), ("Use it", served_command(served, config_file))]
+    rows.append(("Folder", f"{run_dir}, {bytes_text(folder_bytes(run_dir))}"))
+    rows += _model(result, given)
+    rows.append(("Next", shlex.join(["nat", "runs", "show", str(run_dir)])))
     return printable("\n\n".join([f"\n{verdict}", *explanation(summary.causes, run_dir), labelled(rows)]))
-
-
-def _best(summary: RunSummary, run_dir: Path) -> list[tuple[str, str]]:
-    """The best weights, unless they are the last ones, and how much of their score may be luck."""
-    if summary.best is None or (summary.best_model is None and summary.best.epoch == summary.epochs):
-        return []
-    row = ("Best", best_text(summary.best, run_dir))
-    if summary.best_model is not None:
-        row = ("Best model", f"{run_dir / summary.best_model} ({summary.best})")
-    return [row, ("", summary.best_caveat)] if summary.best_caveat else [row]
-
-
-def _trained(summary: RunSummary) -> str:
-    epochs = "1 epoch" if summary.epochs == 1 else f"{summary.epochs} epochs"
-    return f"{epochs} in {duration(summary.seconds)}, on {summary.tokens_trained:,} sampled tokens"
-
-
-def _prefix_sharing(summary: RunSummary) -> str:
-    """How many times as many tokens the learner would compute if rows shared no prefixes, and the possible maximum."""
-    ratio, ceiling = (summary.row_tokens / count for count in (summary.packed_tokens, summary.unique_tokens))
-    return f"{ratio:.2f}{_TIMES} as many tokens without it (at best {ceiling:.2f}{_TIMES})"
-
-
-def _broken_prefixes(summary: RunSummary) -> str:
-    """Calls whose prompt does not contain the sampled tokens of earlier answers, so that a new row began."""
-    causes = ", ".join(f"{cause} {count}" for cause, count in summary.broken_by.items())
-    return f"{sum(summary.broken_by.values())} calls did not continue the tokens of earlier answers ({causes})"
 
 
 def _failed(summary: RunSummary, run_dir: Path) -> list[tuple[str, str]]:
@@ -264,17 +230,43 @@ def _failed(summary: RunSummary, run_dir: Path) -> list[tuple[str, str]]:
     return [*rows, ("Tracebacks", str(run_dir / (summary.failures_file or "")))]
 
 
-def use_command(llms: Sequence[str], model: Path, config_file: Path) -> str:
-    """The command that runs the same workflow with the trained model; with several, their folders lie in `model`."""
-    models = {llm: model / llm / LAST_MODEL for llm in llms} if len(llms) > 1 else {(*llms, "<name>")[0]: model}
-    options = "".join(f" -o llms.{llm}.model {path}" for llm, path in models.items())
-    return f"nat run --config_file={config_file}{options} --input '…'"
+def _model(result: RunResult, given: FinetuneRunConfig) -> list[tuple[str, str]]:
+    """The weights that `nat runs export` writes, and the commands that play and export them."""
+    summary, served, best = result.summary, result.served_model, result.summary.best
+    models = exported_models(result)
+    if not models and served is None:
+        return [] if best is None or best.epoch == summary.epochs else [("Best", best_text(best, result.run_dir))]
+    rows = [("Model", str(path)) for path in models.values()] or [("Model", str(served))]
+    if best is not None and best.epoch != summary.epochs:
+        caveat = f"; {summary.best_caveat}" if summary.best_caveat else ""
+        rows.append(("", f"{'the best' if best.checkpoint else 'the last; the best'}: {best}{caveat}"))
+    overrides = [(f"llms.{llm}.model", str(path)) for llm, path in models.items()]
+    overrides += [] if served is None else served.overrides
+    rows.append(("Use it", use_command(overrides, result.question, given)))
+    of_last = [] if best is None or best.checkpoint or best.epoch == summary.epochs else ["--checkpoint", "last"]
+    places = [result.run_dir / LLMS / llm for llm in models] if len(models) > 1 else [result.run_dir][: len(models)]
+    return rows + [("Export it", shlex.join(["nat", "runs", "export", str(place), *of_last])) for place in places]
 
 
-def served_command(served: ServedModel, config_file: Path) -> str:
-    """The command that runs the same workflow with the model on its server."""
-    options = "".join(f" -o {key} {value}" for key, value in served.overrides)
-    return f"nat run --config_file={config_file}{options} --input '…'"
+def exported_models(result: RunResult) -> dict[str, Path]:
+    """By the key of the LLM, its best weights if the run has kept them, else the last; empty if a server has them."""
+    summary, run_dir, best = result.summary, result.run_dir, result.summary.best
+    llms = result.trained_llms or ("<name>",)
+    several, place, name = len(llms) > 1, summary.model, LAST_MODEL
+    if best is not None and best.checkpoint is not None and best.epoch != summary.epochs:
+        if summary.best_model is None:
+            kept = [run_dir / each for each in (best.checkpoint, *best.others)]
+            return {each.parent.parent.name if several else llms[0]: each for each in kept}
+        place, name = summary.best_model, BEST_MODEL
+    return {} if place is None else {llm: run_dir / place / llm / name if several else run_dir / place for llm in llms}
+
+
+def use_command(overrides: Sequence[tuple[str, str]], question: str, given: FinetuneRunConfig) -> str:
+    """The command that plays the same workflow with the trained model on one of the run's questions."""
+    new = dict(overrides)
+    kept = [(key, text) for key, text in given.override if key not in new and not key.startswith(_OF_TRAINING)]
+    options = [word for pair in (*kept, *overrides) for word in ("-o", *pair)]
+    return shlex.join(["nat", "run", f"--config_file={given.config_file}", *options, "--input", question or "…"])
 
 
 def result_record(result: RunResult) -> str:

@@ -3,22 +3,24 @@
 import asyncio
 import json
 import os
+import re
+import shlex
 import sqlite3
 from pathlib import Path
 
 import pytest
 
 from fakes.finetuning_project import FinetuningProject, blank_plot_process
-from nat.cli.commands.finetune import served_command, summary_text
+from nat.cli.commands.finetune import summary_text, use_command
 from nat.cli.main import exit_code
-from nat.data_models.finetuning import ServedModel, TrainingStatusEnum
+from nat.data_models.finetuning import FinetuneRunConfig, ServedModel, TrainingStatusEnum
 from nat.data_models.rollout_failure import FailureCount
 from nat.finetuning.runtime import RunResult
 from nat.finetuning.verdict import Comparison, compare
 from nat.runs.find import started_here
 from nat.runs.journal import JOURNAL_NAME, Journal
 from nat.runs.liveness import marked_alive
-from nat.runs.records import Finding, Phase, RunState, RunSummary, ShortenedUpdates
+from nat.runs.records import BestEpoch, BestMeasure, Finding, Phase, RunState, RunSummary
 
 PAGE = 40
 """Lines."""
@@ -47,21 +49,47 @@ async def test_the_summary_has_the_verdict_and_the_paths(project, capsys):
     """The summary has the verdict in words, its numbers, and the paths."""
     assert await nat(project, "--validation_dataset", str(project.held_out)) == 0
     shown = capsys.readouterr().out
-    for label in ("Trained", "Folder", "Plot"):
-        assert f"\n{label} " in shown
     run_dir = (project.output_dir / "latest").resolve()
-    assert f"Folder   {run_dir}\n" in shown
-    assert f"Plot     {run_dir / 'reward_plot.png'}" in shown
+    labels = [line.split()[0] for line in shown.splitlines()[-3:]]
+    assert labels == ["Trained", "Folder", "Next"]
+    assert re.search(rf"\nFolder +{run_dir}, \d+ kB\n", shown)
 
 
 async def test_the_trained_model_comes_with_the_command_that_uses_it(project, capsys):
-    """The summary shows the command that runs the same workflow with the new model."""
+    """Pasted, it plays the workflow with the new model on a question of the run, and with the options of the run."""
     with_llm = project.adapter.adapter_config.model_copy(update={"llm": "student"})
     project.adapter.adapter_config = with_llm
     project.config["trainer_adapters"]["adapter"]["llm"] = "student"
-    project.adapter.exported = project.folder / "elsewhere" / "model"
-    assert await nat(project) == 0
-    assert "-o llms.student.model " in capsys.readouterr().out
+    project.adapter.exported = project.folder / "my model"
+    url = ("-o", "llms.student.base_url", project.server.base_url)
+    assert await nat(project, *url, "-o", "finetuning.num_epochs", "1") == 0
+    command = re.search(r"\nUse it +(.*)\n", capsys.readouterr().out)[1]
+    words = shlex.split(command)
+    assert [*url] == words[3:6]
+    assert ["llms.student.model", str(project.folder / "my model"), "--input", "q0"] == words[7:]
+    words[7:9] = ["llms.student.model_name", "trained"]  # the fake server takes any name
+    assert await asyncio.to_thread(exit_code, words[1:]) == 0
+    assert "Workflow Result:\n" in capsys.readouterr().out
+    assert project.server.requests[-1].body["model"] == "trained"
+
+
+def test_the_command_and_the_export_name_the_same_weights():
+    """The best ones if the run has kept them, the last otherwise; with several models those of each."""
+    best = BestEpoch(epoch=1, score=0.9, measure=BestMeasure.HELD_OUT, checkpoint="checkpoints/step_000001")
+    cases = {
+        "runs/r/model": {},
+        "runs/r/checkpoints/step_000001": {"best": best},
+        "runs/r/best_model": {"best": best, "best_model": "best_model"},
+    }
+    for place, fields in cases.items():
+        text = shown(epochs=3, model="model", **fields)
+        assert f"\nModel      {place}\n" in text
+        assert f" -o llms.student.model {place} " in text
+        assert "\nExport it  nat runs export runs/r\n" in text
+    text = shown(epochs=3, model="model", best=best.model_copy(update={"epoch": 0, "checkpoint": None}))
+    assert " -o llms.student.model runs/r/model " in text
+    assert "the last; the best: held-out score 0.900 before training" in text
+    assert "nat runs export runs/r --checkpoint last" in text
 
 
 async def test_json_is_one_object_on_stdout(project, capsys):
@@ -84,7 +112,7 @@ async def test_a_failed_run_goes_on(project, capsys):
     project.adapter.outcomes = ()
     run_dir = (project.output_dir / "latest").resolve()
     assert await asyncio.to_thread(exit_code, ["--log-level", "error", "finetune", "--resume", str(run_dir)]) == 0
-    assert f"Folder   {run_dir}\n" in capsys.readouterr().out
+    assert f" {run_dir}, " in capsys.readouterr().out
     assert len(project.server.requests) == played + 2 * 4 + 8  # epoch 3, and the held-out examples after it
     first, second, again, third = project.adapter.submitted
     assert second == again
@@ -226,7 +254,8 @@ SUMMARY = RunSummary(run_id="r", epochs=1, seconds=61.0, tokens_trained=59792)
 
 def shown(comparison: Comparison | None = None, **fields) -> str:
     summary = SUMMARY.model_copy(update=fields)
-    return summary_text(RunResult("r", Path("runs/r"), [], summary, comparison, None, None), Path("c.yml"))
+    given = FinetuneRunConfig(config_file=Path("c.yml"))
+    return summary_text(RunResult("r", Path("runs/r"), [], summary, comparison, ("student",), question="q"), given)
 
 
 def test_the_verdict_comes_first_and_each_of_its_numbers_once():
@@ -263,8 +292,9 @@ def test_a_model_on_a_server_comes_with_its_overrides():
         name="my_run@20", base_url="http://localhost:8000/v1", overrides=(("llms.a.model_name", "my_run"),)
     )
     assert str(served) == "my_run@20 at http://localhost:8000/v1"
-    expected = "nat run --config_file=finetune.yml -o llms.a.model_name my_run --input '…'"
-    assert served_command(served, Path("finetune.yml")) == expected
+    given = FinetuneRunConfig(config_file=Path("finetune.yml"), override=(("finetuning.seed", "1"), ("llms.a.x", "y")))
+    expected = "nat run --config_file=finetune.yml -o llms.a.x y -o llms.a.model_name my_run --input 'How much?'"
+    assert use_command(served.overrides, "How much?", given) == expected
 
 
 def test_failures_are_counted_by_cause_with_an_error_a_remedy_and_the_tracebacks():
@@ -319,20 +349,3 @@ async def test_options_that_are_none_end_in_words(project, of_others, recorded, 
         connection.execute("UPDATE facts SET record = json_set(record, '$.config_text', ?) WHERE name = 'info'", [text])
     assert await asyncio.to_thread(exit_code, ["finetune", "--resume", str(of_others), "--trust"]) == 1
     assert "has not recorded the options that it began with" in capsys.readouterr().err
-
-
-def test_what_few_runs_have_has_a_line_where_there_is_some():
-    """Updates that max_kl shortened, calls that broke a prefix, and what sharing prefixes saved."""
-    assert not {"Shortened", "Broken prefixes", "Prefix sharing"} & {
-        line.split("  ")[0] for line in shown().splitlines()
-    }
-    text = shown(
-        shortened=ShortenedUpdates(updates=3, of=24, mean_share=0.25),
-        broken_by={"template_rewrites": 5, "answer_edited": 2},
-        row_tokens=3000,
-        packed_tokens=1200,
-        unique_tokens=1000,
-    )
-    assert "3 of 24 updates, to keep within max_kl; share kept 0.25 on average" in text
-    assert "7 calls did not continue the tokens of earlier answers (template_rewrites 5, answer_edited 2)" in text
-    assert "2.50\N{MULTIPLICATION SIGN} as many tokens without it" in text
