@@ -43,7 +43,7 @@ def make_run(
                 [conversation(name, float(n < count), questions.format(name)) for n, name in enumerate(names)],
             )
         for epoch in range(len(solved) - 1):
-            metrics = {"time/rollout": 6.0, "time/train": 3.0, "train/approx_kl": 0.01}
+            metrics = {"time/rollout": 6.0, "time/train": 3.0, "train/approx_kl": 0.01, "train/loss": 0.25}
             left_out = {"its group has no difference in reward": 8}
             if phases[epoch] not in {None, *phases[:epoch]}:
                 count = phases.count(phases[epoch])

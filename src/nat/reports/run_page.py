@@ -140,7 +140,7 @@ def run_page(report: RunReport) -> str:
     if rewards := [epoch.avg_reward for epoch in played_epochs(report.epochs)]:
         rows.append(("Reward", f"{rewards[0]:.3f} → {rewards[-1]:.3f} in training"))
     if imitated := [epoch.result for epoch in report.epochs if not epoch.played and epoch.result]:
-        rows.append(("File", f"{imitated[0]} → {imitated[-1]} on its rows"))
+        rows.append(("File", f"{imitated[0]} → {imitated[-1].removeprefix('loss ')} on its rows"))
     for name, beside in scores_beside(played_epochs(report.epochs)).items():
         values = [*beside.values()]
         rows.append(("", f"{values[0]:.3f} → {values[-1]:.3f} by '{name}', not the reward"))

@@ -68,13 +68,14 @@ def test_a_run_that_ended_early_shows_the_verdict_of_its_last_validation(tmp_pat
 
 
 def test_phases_have_their_verdicts(tmp_path):
-    """Each with its epochs; the curve has the rewards of rollouts, since those of a file measure no model."""
+    """Each with its epochs; rewards are those of rollouts, and epochs on a file have their loss."""
     text = page_of(make_run(tmp_path, "run-1", phases=["file", "play", "play"], config=PHASED))
+    assert "File      loss 0.250 → 0.250 on its rows" in text
+    assert "Reward    0.400 → 0.500 in training" in text
     assert "Phases    file, epoch 1: No improvement shown: 0.200 → 0.600" in text
     assert "\n          play, epochs 2 to 3: " in text
     assert "0.600 → 0.800 on the same 10 held-out examples" in text
     assert "Epochs    3 of 3" in text
-    assert "0.400 → 0.500 in training" in text
     rows = [line.split() for line in text.splitlines()[-3:]]
     assert [(row[0], row[-1]) for row in rows] == [("1", "file"), ("2", "play"), ("3", "play")]
     assert "0.300" not in rows[0], "the reward of a file measures nothing"
