@@ -82,7 +82,8 @@ class ChatTokenizer:
         self.hf = tokenizer
         self._options = options or ChatOptions()
         self._now = datetime.fromisoformat(self._options.now)
-        self._token_text = cache(partial(_decode_token, tokenizer))  # a bound method would keep this object
+        self.token_text = cache(partial(_decode_token, tokenizer))  # a bound method would keep this object
+        """A token as a logprobs entry shows it; special tokens included."""
         self._marking = threading.Lock()
         self._marked: set[int] = set()
         """Sequences of roles that were rendered with marks."""
@@ -314,10 +315,6 @@ class ChatTokenizer:
         text = self.hf.decode(known, skip_special_tokens=False, clean_up_tokenization_spaces=False)
         assert isinstance(text, str), "one sequence decodes to one text"
         return text
-
-    def token_text(self, token_id: int) -> TokenText:
-        """A token as a logprobs entry shows it; special tokens included."""
-        return self._token_text(token_id)
 
     @cached_property
     def _fast(self) -> Any:

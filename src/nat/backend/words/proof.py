@@ -59,7 +59,6 @@ def prove(words: Format, render: Render) -> Proof:
         problem = misread(words, written, message)
         if kind == _PLAIN and FIRST in written.text:
             writes = True
-            problem = problem or _misread_if_cut(words, written)
         reasons = reasons or _THOUGHT in written.text
         if problem is not None:
             failed[kind] = problem
@@ -80,15 +79,6 @@ def misread(words: Format, written: Answer, message: Mapping[str, Any]) -> str |
         if seen not in allowed:
             return f"read {_short(seen)} from {_short(text)}, {size} characters at a time"
         allowed = [seen]
-    return None
-
-
-def _misread_if_cut(words: Format, written: Answer) -> str | None:
-    last = max(written.text.find(str(value)) + len(str(value)) for value in _ONE.values())
-    for end in range(written.text.index(FIRST) + len(FIRST), last):
-        piece = read(words, written.text[:end], header=written.prompt, size=end)
-        if piece.calls or FIRST not in piece.content:
-            return f"read {_short(_comparable(piece))} from {_short(written.text[:end])}"
     return None
 
 
