@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from fakes.damage import flip_a_bit
 from fakes.finetuning_project import Coin, FinetuningProject
 from fakes.openai_server import OpenAIServer
 from killed.playing import PROJECTS, calls_more, differences, facts, make_project, run
@@ -78,8 +79,7 @@ def test_a_run_goes_on_from_the_checkpoint_before_a_damaged_one(undisturbed, tmp
     killed(folder, "plain", "the journal has the epoch and a checkpoint")
     before, newest = sorted((folder / "runs/latest/checkpoints").glob("step_*"))
     forget_optimizer(before)  # as the backend does it, unless it is killed first
-    weights = newest / "model.safetensors"
-    weights.write_bytes(weights.read_bytes()[:-1] + b"?")
+    flip_a_bit(newest / "model.safetensors")
     code, output = run(folder)
     assert code == 0, output
     assert "so the optimizer's moments begin anew" in output
