@@ -227,16 +227,10 @@ class StorageFailure(NamedTuple):
 
 def storage_failure(error: BaseException, place: os.PathLike[str] | None = None) -> StorageFailure | None:
     """Explain an error of the file system, None for any other; `place` is named where the error names no file."""
-    number = _number(error)
+    found = _IN_RUST.search(str(error))
+    number = error.errno if isinstance(error, OSError) else int(found[1]) if found else None
     if number is None or number not in _REMEDIES:
         return None
     names = (error.filename2, error.filename) if isinstance(error, OSError) else ()  # a target comes before its draft
     where = next((name for name in names if name is not None), place)
     return StorageFailure(f"{'' if where is None else f'{where}: '}{os.strerror(number)}", _REMEDIES[number])
-
-
-def _number(error: BaseException) -> int | None:
-    if isinstance(error, OSError):
-        return error.errno
-    found = _IN_RUST.search(str(error))
-    return int(found[1]) if found else None

@@ -151,7 +151,11 @@ class FunctionInfo:
         if signature is None:
             raise WorkflowError("a FunctionInfo needs single_fn or stream_fn")
         if read_single is not None and read_stream is not None:
-            _check_same_input(read_single, read_stream)
+            one, two = read_single, read_stream
+            if one.parameters != two.parameters or (not one.packed and one.input_type != two.input_type):
+                raise WorkflowError(
+                    f"{one.name}() and {two.name}() take different inputs; single and stream must agree"
+                )
         single = None if single_fn is None or read_single is None else _single(single_fn, read_single)
         stream = None if stream_fn is None or read_stream is None else _stream(stream_fn, read_stream)
         single_type = None if read_single is None else read_single.output_type
@@ -180,11 +184,6 @@ class FunctionInfo:
             converters=tuple(converters or ()),
             parameters=signature.parameters,
         )
-
-
-def _check_same_input(single: Signature, stream: Signature) -> None:
-    if single.parameters != stream.parameters or (not single.packed and single.input_type != stream.input_type):
-        raise WorkflowError(f"{single.name}() and {stream.name}() take different inputs; single and stream must agree")
 
 
 def _single(fn: AnyFn, signature: Signature) -> SingleFn:

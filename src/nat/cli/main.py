@@ -108,7 +108,9 @@ def run_cli() -> None:
     from nat.secrets import keep_files_private, redact_output
 
     keep_files_private()
-    _prepare_output()
+    for stream in (sys.stdout, sys.stderr):  # each line at once, also into a pipe, in order with the log's lines
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace", line_buffering=True)
     redact_output()
     code = exit_code(sys.argv[1:])
     if code > EXIT_SIGNAL or code == EXIT_GOES_ON:
@@ -116,16 +118,6 @@ def run_cli() -> None:
 
         exit_within(1.0 if code == EXIT_GOES_ON else _LAST_SECONDS, code)  # of a grace little is left
     sys.exit(code)
-
-
-def _prepare_output() -> None:
-    """Print characters that the output's encoding lacks as escapes, and each line at once, also into a pipe.
-
-    Python would hold back what an agent prints to a pipe, and the log's lines of the same time would come before it.
-    """
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace", line_buffering=True)
 
 
 def exit_code(arguments: list[str]) -> int:

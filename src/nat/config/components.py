@@ -70,7 +70,11 @@ class ComponentParser:
         if isinstance(raw, TypedBaseModel):
             return raw
         if not isinstance(raw, dict):
-            self.findings.add(path, self._no_component(raw, path, group))
+            known = self.catalog.components[group]
+            given = isinstance(raw, str) and known.has(raw)
+            advice = f"write {{_type: {raw}}}" if given else f"the types are {one_of(known.names())}"
+            seen = f"expected a mapping with the key _type, got {preview(raw, path=path)}; {advice}"
+            self.findings.add(path, seen)
             return None
         type_name = TypedBaseModel.discriminator(raw)
         if type_name is None:
@@ -83,12 +87,6 @@ class ComponentParser:
                 self.findings.add((*path, "_type"), error.in_line)
             return None
         return validate(config_type, raw, path, self.texts, self.findings)
-
-    def _no_component(self, raw: Any, path: KeyPath, group: ComponentGroup) -> str:
-        known = self.catalog.components[group]
-        given = isinstance(raw, str) and known.has(raw)
-        advice = f"write {{_type: {raw}}}" if given else f"the types are {one_of(known.names())}"
-        return f"expected a mapping with the key _type, got {preview(raw, path=path)}; {advice}"
 
     def _add_untyped(self, raw: Tree, path: KeyPath, group: ComponentGroup) -> None:
         """Report a component without `_type`; one that only an override names is a typo in its name."""

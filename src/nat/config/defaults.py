@@ -36,7 +36,9 @@ def with_defaults(tree: Tree, catalog: Catalog) -> Tree:
     """The tree with what follows: names under `finetuning`, components, and the `_type` and `llm` of these."""
     if not isinstance(tree.get("finetuning"), dict):
         return tree
-    adapters = _adapters_of_llms(tree, catalog)
+    llms = _mapping(tree.get("llms")).items()
+    kinds = {name: _kind(raw, ComponentGroup.LLMS, LLMBaseConfig, catalog) for name, raw in llms}
+    adapters = {name: None if kind is None else kind.usual_trainer_adapter for name, kind in kinds.items()}
     tree = _with_roles(tree, adapters)
     llm = _trained_llm(tree, [name for name, usual in adapters.items() if usual is not None])
 
@@ -71,13 +73,6 @@ def _with_roles(tree: Tree, adapters: Mapping[str, str | None]) -> Tree:
     team = {"_type": "team_trainer_adapter", "roles": roles}
     parts = {"finetuning": finetuning | {"trainer_adapter": TEAM}, "trainer_adapters": {**section, TEAM: team}}
     return {**tree, **parts, "llms": llms}
-
-
-def _adapters_of_llms(tree: Tree, catalog: Catalog) -> dict[str, str | None]:
-    """The type of the adapter that trains each LLM; None if none follows from the LLM's type."""
-    llms = _mapping(tree.get("llms")).items()
-    kinds = {name: _kind(raw, ComponentGroup.LLMS, LLMBaseConfig, catalog) for name, raw in llms}
-    return {name: None if kind is None else kind.usual_trainer_adapter for name, kind in kinds.items()}
 
 
 def _trained_llm(tree: Tree, known: Collection[str]) -> str | None:
@@ -164,25 +159,15 @@ def missing_components(config: Config) -> list[str]:
     ]
     if several or not parts:
         return several
-    return [_no_llm(config)] if "trainer_adapter" in parts else [_no_usual(config, part) for part in parts]
-
-
-def _no_llm(config: Config) -> str:
-    """Why no trainer adapter follows from an LLM."""
+    define = "define {0}s: {{{1}: {{_type: …}}}}; `nat info components -t {0}s` lists the types."
+    if "trainer_adapter" not in parts:
+        found = f"not set, and none goes with trainer_adapters.{one_of({str(phase.trainer_adapter) for phase in own})}"
+        return [f"finetuning.{part}: {found}. So {define.format(part, NAMES[part])}" for part in parts]
     kinds = ", ".join(f"{name} is of type {llm.type}" for name, llm in config.llms.items()) or "there is none"
     target = config.finetuning.target_model
     named = "" if target is None else f", and target_model is '{target}'.{did_you_mean(target, config.llms)}"
-    return (
+    return [
         f"finetuning.trainer_adapter: not set, and it follows from the LLM of `_type: local` that target_model names, "
-        f"or from the only one: {kinds}{named}. Name the LLM to train, or {_define('trainer_adapter')}"
-    )
-
-
-def _no_usual(config: Config, part: str) -> str:
-    """Why no trajectory builder or trainer follows from the trainer adapter."""
-    adapters = one_of({str(phase.trainer_adapter) for phase in config.finetuning.each_phase})
-    return f"finetuning.{part}: not set, and none goes with trainer_adapters.{adapters}. So {_define(part)}"
-
-
-def _define(part: str) -> str:
-    return f"define {part}s: {{{NAMES[part]}: {{_type: …}}}}; `nat info components -t {part}s` lists the types."
+        f"or from the only one: {kinds}{named}. Name the LLM to train, or "
+        f"{define.format('trainer_adapter', NAMES['trainer_adapter'])}"
+    ]

@@ -53,7 +53,9 @@ class Findings:
 
     def add_validation(self, path: KeyPath, error: ValidationError, model: type[BaseModel], raw: Any) -> None:
         """Report pydantic's errors about `raw`, one for each key; `model` has the keys that are allowed."""
-        found = _by_key(error, raw)
+        found: dict[KeyPath, list[ErrorDetails]] = {}
+        for detail in error.errors(include_url=False):  # each part of a union has errors, under the part's name
+            found.setdefault(tuple(_keys(detail, raw)), []).append(detail)
         misspelt = dict(_misspelt(found))
         for wrong, key in misspelt.items():
             self.add((*path, *wrong), f"unknown key.{did_you_mean(str(wrong[-1]), [key])}")
@@ -70,7 +72,9 @@ class Findings:
         if kind == "extra_forbidden":
             self.add_unknown_key(here, set() if owner is None else known_keys(owner))
         elif kind == "missing":
-            self.add(here, f"this key is required{_meaning(field)}")
+            told = "" if field is None or field.description is None else " ".join(field.description.split())
+            meaning = f" ({re.split('[.;] ', told)[0].rstrip('.')})" if told else ""
+            self.add(here, f"this key is required{meaning}")
         else:
             self.add(here, _wrong_value(details, field, here))
 
@@ -130,14 +134,6 @@ def _similar(path: KeyPath, keys: set[str]) -> str:
     return f" Known keys: {one_of(keys)}." if keys else ""
 
 
-def _by_key(error: ValidationError, raw: Any) -> dict[KeyPath, list[ErrorDetails]]:
-    """The errors by the key that they are about: each part of a union has one of its own, under the part's name."""
-    found: dict[KeyPath, list[ErrorDetails]] = {}
-    for detail in error.errors(include_url=False):
-        found.setdefault(tuple(_keys(detail, raw)), []).append(detail)
-    return found
-
-
 def _misspelt(found: Mapping[KeyPath, Sequence[ErrorDetails]]) -> Iterator[tuple[KeyPath, str]]:
     """Unknown keys that resemble a required one that is missing beside them: one mistake, not two."""
     missing = [location for location, details in found.items() if details[0]["type"] == "missing"]
@@ -188,9 +184,3 @@ def mapping_of(model: type[BaseModel]) -> str:
     """What a model is in a YAML: `a mapping (keys: alpha, rank)`."""
     keys = sorted(known_keys(model) - {"type"})
     return f"a mapping (keys: {', '.join(keys[:_MAX_KEYS])}{', …' if len(keys) > _MAX_KEYS else ''})"
-
-
-def _meaning(field: FieldInfo | None) -> str:
-    """What the key is for, in the first part of its description."""
-    text = "" if field is None or field.description is None else " ".join(field.description.split())
-    return f" ({re.split('[.;] ', text)[0].rstrip('.')})" if text else ""

@@ -5,7 +5,6 @@ import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from nat.builder.builder import EvalBuilder
 from nat.builder.context import own_steps
 from nat.builder.evaluator import EvaluatorInfo
 from nat.builder.threads import called
@@ -83,7 +82,9 @@ class EvaluationRun:
         if (choose := current_pass().choose) is not None:
             chosen = list(choose(chosen))
         items = [item.model_copy(deep=True) for item in items if str(item.id) in set(chosen)]
-        callbacks = await self._callbacks(session.builder)
+        callbacks = self.callback_manager or EvalCallbackManager(
+            await session.builder.get_eval_callbacks() if self.config.write_output else ()
+        )
         await _announce(callbacks, session.config, dataset, items, job_id)
         session.announce(len(items))
         with callbacks.evaluation_context():
@@ -112,11 +113,6 @@ class EvaluationRun:
             output = write_reports(output, self.config, session.config, dataset, job_id)
         await _conclude(callbacks, output, self.config, session.config)
         return output
-
-    async def _callbacks(self, builder: EvalBuilder) -> EvalCallbackManager:
-        if self.callback_manager is not None:
-            return self.callback_manager
-        return EvalCallbackManager(await builder.get_eval_callbacks() if self.config.write_output else ())
 
 
 async def _announce(

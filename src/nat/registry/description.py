@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from nat.registry.catalog import Catalog, RegisteredComponent
+from nat.registry.catalog import Catalog
 
 INTERNAL = {"type", "reward"}
 """Fields that are not set in a YAML."""
@@ -40,7 +40,14 @@ class ComponentDescription(BaseModel):
 def describe(catalog: Catalog) -> list[ComponentDescription]:
     """Every registered component, by section and name."""
     return [
-        _describe(component)
+        ComponentDescription(
+            section=str(component.group),
+            type=component.local_name,
+            full_type=component.full_type,
+            module=component.module_name,
+            description=inspect.getdoc(component.config_type) or "",
+            fields=list(fields_of(component.config_type)),
+        )
         for registry in catalog.components.values()
         for component in sorted(registry, key=lambda c: c.local_name)
     ]
@@ -72,17 +79,6 @@ def type_text(annotation: Any) -> str:
     if origin is not None:
         return f"{getattr(origin, '__name__', origin)}[{', '.join(type_text(a) for a in arguments)}]"
     return getattr(annotation, "__name__", str(annotation))
-
-
-def _describe(component: RegisteredComponent) -> ComponentDescription:
-    return ComponentDescription(
-        section=str(component.group),
-        type=component.local_name,
-        full_type=component.full_type,
-        module=component.module_name,
-        description=inspect.getdoc(component.config_type) or "",
-        fields=list(fields_of(component.config_type)),
-    )
 
 
 def _field(name: str, field: FieldInfo) -> FieldDescription:

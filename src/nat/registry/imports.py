@@ -60,19 +60,15 @@ def import_components(name: str) -> ModuleType:
 
     """
     path = expanded(Path(name)) if name.endswith(".py") else None
-    _search_first(Path() if path is None else path.parent)
+    folder = str((Path() if path is None else path.parent).resolve())
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    importlib.invalidate_caches()
     module = name if path is None else _module_of(path)
     try:
         return importlib.import_module(module)
     except (Exception, SystemExit) as error:
         raise _refused(name, module, error) from error
-
-
-def _search_first(folder: Path) -> None:
-    found = str(folder.resolve())
-    if found not in sys.path:
-        sys.path.insert(0, found)
-    importlib.invalidate_caches()
 
 
 def _module_of(path: Path) -> str:

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from types import NoneType
 from typing import Any, Literal, get_args, get_origin
 
@@ -33,14 +33,10 @@ def _option(name: str, field: FieldInfo) -> dict[str, Any]:
     kinds = [kind for kind in get_args(field.annotation) if kind is not NoneType] or [field.annotation]
     default = "" if field.is_required() or field.default is None else f"  [default: {field.default}]"
     required = name in ServeOptions.model_fields and field.is_required()
-    return {"type": _click_type(field.annotation, kinds), "required": required, "help": f"{field.description}{default}"}
-
-
-def _click_type(annotation: Any, kinds: Sequence[Any]) -> Any:
-    if get_origin(annotation) is Literal:
-        return click.Choice(list(get_args(annotation)))
-    only = kinds[0]
-    return only if len(kinds) == 1 and isinstance(only, type) and only is not SecretStr else str
+    kind: Any = kinds[0] if len(kinds) == 1 and isinstance(kinds[0], type) and kinds[0] is not SecretStr else str
+    if get_origin(field.annotation) is Literal:
+        kind = click.Choice(kinds)
+    return {"type": kind, "required": required, "help": f"{field.description}{default}"}
 
 
 def _serve_options(command: Command) -> Command:

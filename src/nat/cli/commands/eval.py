@@ -73,7 +73,7 @@ def summary_text(output: EvaluationRunOutput, seconds: float) -> str:
     status = f"{failed} OF {total} ROLLOUTS FAILED" if failed else "COMPLETED"
     lines = ["=== EVALUATION SUMMARY ===", f"Workflow Status: {status}"]
     lines += [f"Failed: {count}" for count in counts_of(output)]
-    lines += [f"Total Runtime: {seconds:.2f}s", "", *_table(_rows(output))]
+    lines += [f"Total Runtime: {seconds:.2f}s", "", *_table(output)]
     lines += [text for name, result in output.evaluation_results if (text := _without_number(name, result))]
     if output.workflow_output_file is not None:
         lines += ["", f"Workflow Output: {shown(output.workflow_output_file)}"]
@@ -146,24 +146,12 @@ def _files(output: EvaluationRunOutput) -> dict[str, str]:
     return dict(zip(names, map(str, output.evaluator_output_files), strict=False))
 
 
-def _rows(output: EvaluationRunOutput) -> list[tuple[str, str, str, str]]:
-    files = _files(output)
-    return [
-        (
-            name,
-            _score_text(result.average_score),
-            f"{len(result.eval_output_items) - _unscored(result)}/{len(output.eval_input.eval_input_items)}",
-            files.get(name, "-"),
-        )
-        for name, result in output.evaluation_results
-    ]
-
-
-def _score_text(score: object) -> str:
-    return f"{score:.4f}" if isinstance(score, int | float) else ("-" if score is None else str(score))
-
-
-def _table(rows: Sequence[tuple[str, ...]]) -> list[str]:
+def _table(output: EvaluationRunOutput) -> list[str]:
+    files, rows = _files(output), []
+    for name, result in output.evaluation_results:
+        mean = "-" if result.average_score is None else result.average_score
+        scored = f"{len(result.eval_output_items) - _unscored(result)}/{len(output.eval_input.eval_input_items)}"
+        rows.append((name, f"{mean:.4f}" if isinstance(mean, float | int) else str(mean), scored, files.get(name, "-")))
     if not rows:
         return ["(no evaluators are configured)"]
     widths = [max(len(cell) for cell in column) for column in zip(_HEADER, *rows, strict=True)]

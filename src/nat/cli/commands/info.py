@@ -8,7 +8,7 @@ from pydantic_core import to_jsonable_python
 from nat.cli.commands.options import json_option
 from nat.data_models.component_ref import ComponentGroup
 from nat.registry.catalog import current_catalog
-from nat.registry.description import ComponentDescription, FieldDescription, describe
+from nat.registry.description import ComponentDescription, describe
 from nat.registry.discovery import discover_components, failures
 
 SECTIONS = {
@@ -54,8 +54,7 @@ def components_command(*, types: tuple[str, ...], query: str, as_json: bool) -> 
     if as_json:
         click.echo(json.dumps(to_jsonable_python(found, fallback=str), indent=2, ensure_ascii=False))
         return
-    lines = ["\n".join(_text(component)) for component in found]
-    click.echo("\n".join(lines or ["No component matches."]))
+    click.echo("\n".join(map(_text, found)) or "No component matches.")
     for failure in failures:
         click.echo(f"The plug-in '{failure.name}' failed to import ({failure.module}): {failure.error}", err=True)
 
@@ -67,13 +66,12 @@ def matches(component: ComponentDescription, query: str) -> bool:
     return query.casefold() in "\n".join(words).casefold()
 
 
-def _text(component: ComponentDescription) -> list[str]:
+def _text(component: ComponentDescription) -> str:
     head = click.style(f"{component.section}: {component.type}", bold=True)
     lines = [f"{head}  ({component.full_type}, {component.module})"]
     lines += [f"  {line}" if line else "" for line in component.description.splitlines()]
-    return [*lines, *(_field_text(field) for field in component.fields), ""]
-
-
-def _field_text(field: FieldDescription) -> str:
-    default = "required" if field.required else f"default {json.dumps(to_jsonable_python(field.default, fallback=str))}"
-    return f"    {field.name}: {field.type}, {default}" + (f" - {field.description}" if field.description else "")
+    for field in component.fields:
+        default = f"default {json.dumps(to_jsonable_python(field.default, fallback=str))}"
+        told = f" - {field.description}" if field.description else ""
+        lines.append(f"    {field.name}: {field.type}, {'required' if field.required else default}{told}")
+    return "\n".join([*lines, ""])

@@ -45,7 +45,16 @@ def run_command(
         steps.begin("building the workflow and running it", after=SLOW_SECONDS)
         rollouts = event_loop.run(_run(config_file, override, texts), keep_stdout=as_json)
     for rollout in rollouts:
-        click.echo(_as_json(rollout) if as_json else _as_text(rollout))
+        if as_json:
+            error = None if rollout.error is None else rollout.error.model_dump(include={"kind", "type", "message"})
+            record = {"result": plain(rollout.output), "error": error, "seconds": round(rollout.seconds, 3)}
+            click.echo(json.dumps(record, ensure_ascii=False))
+        elif rollout.error is not None:
+            click.echo(f"Workflow Failed:\n{rollout.error}")
+        else:
+            answer = answer_of(rollout.output, None)
+            text = answer if isinstance(answer, str) else json.dumps(plain(answer), ensure_ascii=False)
+            click.echo(f"Workflow Result:\n{text}")
     failures = [rollout.error for rollout in rollouts if rollout.error is not None]
     if failures:
         raise WorkflowError(
@@ -60,16 +69,3 @@ async def _run(config_file: Path, override: tuple[tuple[str, str], ...], texts: 
         async with asyncio.TaskGroup() as tasks:
             running = [tasks.create_task(session.run(item, seed=None)) for item in items]
         return [task.result() for task in running]
-
-
-def _as_text(rollout: Rollout) -> str:
-    if rollout.error is not None:
-        return f"Workflow Failed:\n{rollout.error}"
-    answer = answer_of(rollout.output, None)
-    return f"Workflow Result:\n{answer if isinstance(answer, str) else json.dumps(plain(answer), ensure_ascii=False)}"
-
-
-def _as_json(rollout: Rollout) -> str:
-    error = None if rollout.error is None else rollout.error.model_dump(include={"kind", "type", "message"})
-    record = {"result": plain(rollout.output), "error": error, "seconds": round(rollout.seconds, 3)}
-    return json.dumps(record, ensure_ascii=False)

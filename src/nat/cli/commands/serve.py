@@ -28,7 +28,9 @@ def serve_command(*, config_file: Path, override: tuple[tuple[str, str], ...], *
 
     stated = {name: value for name, value in given.items() if value is not None}
     options = checked_options(FrontEndOptions, stated, command="nat serve")
-    event_loop.run(serve(config_file, override, options, lambda url: _greet(config_file, url)))
+    then = "Next: `nat eval --endpoint {0}`, or `nat finetune --endpoint {0}`."
+    greeting = f"Serving {config_file} at {{0}} (routes: {{0}}/docs)\n{then}"
+    event_loop.run(serve(config_file, override, options, lambda url: click.echo(greeting.format(url))))
 
 
 def check_installed(command: str, *needed: str, extra: str = "serve") -> None:
@@ -39,10 +41,3 @@ def check_installed(command: str, *needed: str, extra: str = "serve") -> None:
             source="the installation",
             hint=install_hint(extra),
         )
-
-
-def _greet(config_file: Path, url: str) -> None:
-    click.echo(
-        f"Serving {config_file} at {url} (routes: {url}/docs)\n"
-        f"Next: `nat eval --endpoint {url}`, or `nat finetune --endpoint {url}`."
-    )
