@@ -143,7 +143,7 @@ def test_a_mistake_in_the_data_names_the_line(project, capsys, file, text, words
         (f"{TRAIN} -o finetuning.enabled false", "finetuning.enabled|not enabled"),
         (f"{VALIDATE} -o finetuning.epochs 3", "finetuning.epochs: unknown key|num_epochs"),
         (f"run --config_file config.yml --input 1 -o llms.student '{CLOSED}'", "base_url|no server answers"),
-        ("runs show latest", "no run is called 'latest'|--output_dir"),
+        ("runs show latest", "no run was started in this folder|--output_dir"),
         ("init data", "data is a folder with files in it|another name"),
         ("run --config_file config.yml", "give either --input or --input_file"),
     ],

@@ -161,7 +161,7 @@ def _not_found(given: Path, runs: list[Path], root: Path | None) -> JournalError
         )
     seen = f"{given} has no {JOURNAL_NAME}" if given.is_dir() else f"no run is called {str(given)!r}"
     if str(given) == LATEST:
-        seen = "no run was started in this folder, or lies in it" if root is None else "there is no newest run"
+        seen = "latest: no run was started in this folder" if root is None else "there is no newest run"
     place = f"below {RUNS_ROOT}, and of those that you started," if root is None else f"below {root}"
     there = f"{place} there {'is' if len(runs) == 1 else 'are'} {_listed(runs) if runs else 'none'}"
     return JournalError(
