@@ -88,9 +88,12 @@ def run_report(journal: Journal) -> RunReport:
     left_out: Counter[str] = Counter()
     for epoch in epochs:
         left_out.update(epoch.left_out)
+    judged = len(epochs) if summary is None or summary.judged_epoch is None else summary.judged_epoch
+    comparison = compared(validations, judged)
+    which = "" if judged == len(epochs) else f"Verdict {after_epoch(judged)}: "
     return RunReport(
         run=run,
-        sentence=_sentence(validations, len(epochs), None if summary is None else summary.judged_epoch),
+        sentence=None if comparison is None else f"{which}{comparison.sentence}",
         summary=summary,
         epochs=epochs,
         validations=validations,
@@ -103,13 +106,6 @@ def run_report(journal: Journal) -> RunReport:
         algorithm=", then ".join(name for name, _ in groupby(algorithms)) or None,
         budget=budget_of(journal),
     )
-
-
-def _sentence(validations: Sequence[ValidationRecord], epochs: int, judged: int | None) -> str | None:
-    """The verdict about the weights after all epochs, or after those that the summary has judged."""
-    if (comparison := compared(validations, epochs if judged is None else judged)) is None:
-        return None
-    return comparison.sentence if judged in (None, epochs) else f"Verdict {after_epoch(judged)}: {comparison.sentence}"
 
 
 def _seconds(

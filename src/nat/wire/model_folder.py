@@ -171,8 +171,10 @@ def is_export(path: Path) -> bool:
 
 def forget_optimizer(checkpoint: Path) -> None:
     """Delete the optimizer's state of a checkpoint, which stays a whole model, also if this is killed between."""
+    if not (state := checkpoint / OPTIMIZER).is_file():
+        return
     with suppress(ValueError):  # a damaged one stays damaged
         manifest = read_manifest(checkpoint)
         if manifest is not None and manifest.files.pop(OPTIMIZER, None) is not None:
             write_text(checkpoint / MANIFEST, manifest.model_dump_json(indent=1))
-    (checkpoint / OPTIMIZER).unlink(missing_ok=True)
+    state.unlink()

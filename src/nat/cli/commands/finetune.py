@@ -114,7 +114,8 @@ def finetune_command(
     preemption = Preemption(grace)
     training = _train(given, run_dir, preemption, accept_changes=accept_changes, quiet=as_json)
     result = event_loop.run(training, keep_stdout=as_json, preemption=preemption)
-    click.echo(result_record(result) if as_json else summary_text(result, given))
+    record = {**result.summary.model_dump(mode="json"), "run_dir": str(result.run_dir)}
+    click.echo(json.dumps(record) if as_json else summary_text(result, given))
 
 
 def run_config(context: click.Context, config_file: Path) -> FinetuneRunConfig:
@@ -267,8 +268,3 @@ def use_command(overrides: Sequence[tuple[str, str]], question: str, given: Fine
     kept = [(key, text) for key, text in given.override if key not in new and not key.startswith(_OF_TRAINING)]
     options = [word for pair in (*kept, *overrides) for word in ("-o", *pair)]
     return shlex.join(["nat", "run", f"--config_file={given.config_file}", *options, "--input", question or "…"])
-
-
-def result_record(result: RunResult) -> str:
-    """`summary.json` on one line, with the run's folder added."""
-    return json.dumps({**result.summary.model_dump(mode="json"), "run_dir": str(result.run_dir)})
