@@ -14,7 +14,6 @@ from nat.data_models.finetuning import (
     CurriculumLearningConfig,
     TrainingJobRef,
     TrainingJobStatus,
-    Trajectory,
     TrajectoryCollection,
 )
 from nat.data_models.llm_usage import price_of
@@ -68,8 +67,11 @@ def marked(
 ) -> list[RolloutRecord]:
     """Set the cause in the records whose trajectory was collected but not chosen."""
     kept = {id(trajectory) for group in chosen.trajectories for trajectory in group}
+    needed = config.min_reward_diff if config.enabled else 0.0
     causes = {
-        rollout_key(trajectory, generation): _cause(group, config)
+        rollout_key(trajectory, generation): LeftOutCause.OUTSIDE_CURRICULUM
+        if has_signal(group, needed)
+        else LeftOutCause.NO_REWARD_DIFFERENCE
         for group in collected.trajectories
         for generation, trajectory in enumerate(group)
         if id(trajectory) not in kept
@@ -136,12 +138,6 @@ def epoch_record(
             staleness=played.staleness,
         ),
     )
-
-
-def _cause(group: Sequence[Trajectory], config: CurriculumLearningConfig) -> LeftOutCause:
-    needed = config.min_reward_diff if config.enabled else 0.0
-    taught = has_signal(group, needed)
-    return LeftOutCause.OUTSIDE_CURRICULUM if taught else LeftOutCause.NO_REWARD_DIFFERENCE
 
 
 def submitted_job(ref: TrainingJobRef, played: PlayedEpoch, at: datetime) -> JobRecord:

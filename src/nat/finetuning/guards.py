@@ -142,8 +142,11 @@ def check_signal(epochs: Sequence[EpochRecord], config: GuardsConfig, compares: 
         for each in (epochs, recent)
     )
     likely = (causes or of_recent)[:2]
-    if likely and likely[0].cause == too_hard.name and _may_be_luck(epochs, config, compares):
-        return
+    without = list(takewhile(lambda epoch: _without_signal(epoch, compares), reversed(epochs)))
+    few = len(without) < _MOST_WITHOUT and sum(epoch.num_trajectories for epoch in without) < _ENOUGH_TO_TELL
+    hard = bool(likely) and likely[0].cause == too_hard.name
+    if hard and few and "epochs_without_signal" not in config.model_fields_set:
+        return  # a model that succeeds once in a while may have had no luck; a number that the user set is final
     fallen = Window(epochs, guards=config).fallen
     seen = ", ".join(f"{e.groups_without_difference} of {e.num_groups}" for e in recent)
     low, high = min(e.min_reward for e in recent), max(e.max_reward for e in recent)
@@ -156,14 +159,6 @@ def check_signal(epochs: Sequence[EpochRecord], config: GuardsConfig, compares: 
         explanation_of(epochs, config) if fallen and (not causes or causes[0].cause == rate_too_high.name) else None,
     )
     raise NoLearningSignal(message, hint=hint)
-
-
-def _may_be_luck(epochs: Sequence[EpochRecord], config: GuardsConfig, compares: Compares) -> bool:
-    """True if a model that succeeds once in a while may have had no luck; a number that the user set is final."""
-    if "epochs_without_signal" in config.model_fields_set:
-        return False
-    without = list(takewhile(lambda epoch: _without_signal(epoch, compares), reversed(epochs)))
-    return len(without) < _MOST_WITHOUT and sum(epoch.num_trajectories for epoch in without) < _ENOUGH_TO_TELL
 
 
 def check_reward(epochs: Sequence[EpochRecord], config: GuardsConfig) -> None:

@@ -144,7 +144,8 @@ def by_example(records: Iterable[RolloutRecord]) -> list[Group]:
 def _spread(groups: Sequence[Group]) -> dict[str, float | None]:
     """The variance of the scores inside examples, and the part of it between equal rollouts."""
     compared, squares = _squared([[_score(record) for record in own] for own in groups])
-    repeats, of_repeats = _repeated(groups, _scored)
+    # All that the evaluator could see of a rollout: its output, and who said what; ids of tool calls are random.
+    repeats, of_repeats = _repeated(groups, lambda record: (record.output, tuple(map(_said, record.messages))))
     trained = [[record for record in own if record.rows] for own in groups]
     row_repeats, of_rows = _repeated(trained, lambda record: tuple(tuple(row.token_ids) for row in record.rows))
     has_rows = sum(max(0, len(own) - 1) for own in trained) > 0
@@ -171,11 +172,6 @@ def _squared(scores: Sequence[Sequence[float]]) -> tuple[int, float]:
     """Degrees of freedom, and the sum of squared differences from each mean; 0 where they differ by rounding only."""
     squares = (0.0 if equal(own) else sum(each**2 for each in _centred(own)) for own in scores)
     return sum(len(own) - 1 for own in scores if own), sum(squares)
-
-
-def _scored(record: RolloutRecord) -> Hashable:
-    """All that the evaluator could see of a rollout: its output, and who said what; ids of tool calls are random."""
-    return record.output, tuple(map(_said, record.messages))
 
 
 def _said(message: Mapping[str, Any]) -> tuple[str, ...]:

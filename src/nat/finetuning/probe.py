@@ -113,8 +113,11 @@ async def probe(
     stage = playing_stage(plan.stages)
     if stage is None:
         raise ConfigError(["finetuning.trajectory_builder: it reads a file, so there are no rollouts to probe"])
-    if examples is not None:
-        plan, stage = _bounded(plan, stage, examples)
+    if examples is not None and isinstance(stage.builder, EvalTrajectoryBuilderConfig):
+        bounded = stage.builder.model_copy(update={"examples_per_epoch": examples, "max_refills": 0})
+        builders = {**plan.config.trajectory_builders, str(stage.finetuning.trajectory_builder): bounded}
+        config = plan.config.model_copy(update={"trajectory_builders": builders})
+        plan, stage = replace(plan, config=config), replace(stage, builder=bounded)
     observe(StepBegun(LOADING))
     async with AsyncExitStack() as stack:
         stack.enter_context(redacted_logs())
@@ -147,16 +150,6 @@ async def _clean_up(trainer: Trainer) -> None:
         await trainer.cleanup()
     except ANY_FAILURE as error:  # the boundary of a plug-in's code after the work is done
         logger.warning("%s.cleanup failed after the probe: %s", type(trainer).__name__, describe_error(error))
-
-
-def _bounded(plan: Plan, stage: Stage, examples: int) -> tuple[Plan, Stage]:
-    """The plan with so many examples in an epoch, if its builder declares them."""
-    if not isinstance(stage.builder, EvalTrajectoryBuilderConfig):
-        return plan, stage
-    builder = stage.builder.model_copy(update={"examples_per_epoch": examples, "max_refills": 0})
-    builders = {**plan.config.trajectory_builders, str(stage.finetuning.trajectory_builder): builder}
-    config = plan.config.model_copy(update={"trajectory_builders": builders})
-    return replace(plan, config=config), replace(stage, builder=builder)
 
 
 async def _play(trajectories: TrajectoryBuilder, examples: int | None) -> PlayedEpoch:

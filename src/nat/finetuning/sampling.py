@@ -31,15 +31,23 @@ def remedy(untrainable: Iterable[str]) -> str:
 
 def sampling_notes(records: Iterable[RolloutRecord]) -> dict[str, str]:
     """Warnings about these rollouts; a repeated warning has the same key."""
-    untrainable: dict[str, Counter[str]] = {}
-    untempered: dict[str, Counter[str]] = {}
+    found: dict[tuple[str, str], Counter[str]] = {}
     for record in records:
-        for counts, own in ((untrainable, record.untrainable_calls), (untempered, record.untempered_calls)):
+        for kind, own in (("untrainable", record.untrainable_calls), ("untempered", record.untempered_calls)):
             for function, calls in own.items():
-                counts.setdefault(function, Counter()).update(calls)
-    return {f"untrainable {name}": _untrainable(name, calls) for name, calls in untrainable.items()} | {
-        f"untempered {name}": _untempered(name, calls) for name, calls in untempered.items()
-    }
+                found.setdefault((kind, function), Counter()).update(calls)
+    notes = {}
+    for (kind, function), calls in found.items():
+        listed = "; ".join(f"{how} ({count} calls)" for how, count in calls.most_common())
+        what = f": these answers are not drawn from the trained distribution, so they are left out. {remedy(calls)}"
+        if kind == "untempered":
+            what = (
+                ", but the server does not report log probabilities at this temperature, so the answers are trained as "
+                f"if they were sampled at 1. Sample at 1, or set `{REPLACE}`; `nat backend serve` and `local` LLMs "
+                "train each temperature as it is sampled."
+            )
+        notes[f"{kind} {function}"] = f"function '{function}' samples with {listed}{what}"
+    return notes
 
 
 def block_sampling(block: Mapping[str, Any], replaced_at: float | None) -> Sampling:
@@ -52,22 +60,3 @@ def block_finding(key: str, sampling: Sampling) -> str:
     """The finding about an LLM block with which no answer can be trained on."""
     fields = ", ".join(sampling.untrainable_by)
     return f"llms.{key}: answers sampled with {fields} cannot be trained on. {remedy(sampling.untrainable_by)}"
-
-
-def _untrainable(function: str, calls: Counter[str]) -> str:
-    return (
-        f"function '{function}' samples with {_listed(calls)}: these answers are not drawn from the trained "
-        f"distribution, so they are left out of training. {remedy(calls)}"
-    )
-
-
-def _untempered(function: str, calls: Counter[str]) -> str:
-    return (
-        f"function '{function}' samples with {_listed(calls)}, but the server does not report log probabilities at "
-        "this temperature, so the answers are trained as if they were sampled at 1. Sample at 1, or set "
-        f"`{REPLACE}`; `nat backend serve` and `local` LLMs train each temperature as it is sampled."
-    )
-
-
-def _listed(calls: Counter[str]) -> str:
-    return "; ".join(f"{how} ({count} calls)" for how, count in calls.most_common())

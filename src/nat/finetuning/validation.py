@@ -99,10 +99,16 @@ def held_out_warning(
     best = max((each.epoch for each in validations[:-1]), key=scores.__getitem__)
     failures = "; ".join(map(str, validations[-1].failures))
     failed = f", failed examples counted as the lowest ({failures})" if failures else ""
-    return (
-        f"The held-out score fell from {scores[best]:.3f} {after_epoch(best)} to {scores[last]:.3f} "
-        f"{after_epoch(last)}{failed}. {_why([epoch for epoch in epochs() if epoch.epoch < last], config)}"
-    )
+    seen = f"The held-out score fell from {scores[best]:.3f} {after_epoch(best)} to {scores[last]:.3f}"
+    seen += f" {after_epoch(last)}{failed}."
+    trained = [epoch for epoch in epochs() if epoch.epoch < last]
+    newest = trained[-1] if trained else None
+    # The training reward tells a model that learned the wrong thing from a broken one.
+    if newest is not None and newest.played and not newest.relative and not Window(trained, guards=config).fallen:
+        seen += f" The mean reward in training did not ({newest.avg_reward:.3f} in epoch {epoch_number(newest.epoch)})."
+        return f"{seen} {held_out_differs.remedy}"
+    found = explanation_of(trained, config)
+    return f"{seen} " + ("The cause is not known." if found is None else f"{found.sentence} {found.remedy}")
 
 
 def _fallen(validations: Sequence[ValidationRecord], config: GuardsConfig) -> bool:
@@ -115,16 +121,6 @@ def _fallen(validations: Sequence[ValidationRecord], config: GuardsConfig) -> bo
     copies = validations[0].copies | validations[-1].copies
     found = (compare(own, last, copies) for own in ([earlier[0], best] if far else earlier[:1]))
     return any(each is not None and each.verdict is Verdict.WORSE for each in found)
-
-
-def _why(epochs: Sequence[EpochRecord], config: GuardsConfig) -> str:
-    """The likely cause: the training reward tells a model that learned the wrong thing from a broken one."""
-    last = epochs[-1] if epochs else None
-    if last is not None and last.played and not last.relative and not Window(epochs, guards=config).fallen:
-        seen = f"The mean reward in training did not ({last.avg_reward:.3f} in epoch {epoch_number(last.epoch)})."
-        return f"{seen} {held_out_differs.remedy}"
-    found = explanation_of(epochs, config)
-    return "The cause is not known." if found is None else f"{found.sentence} {found.remedy}"
 
 
 def plateaued(scores: Sequence[float], config: EarlyStoppingConfig) -> bool:

@@ -31,17 +31,13 @@ def _rows(plan: FinetunePlan) -> Iterator[Row]:
         if plan.phases:
             yield "Phase", f"{own.phase}"
             yield "Parts", f"{own.trajectory_builder} → {own.trainer_adapter}, run by {own.trainer}"
-        yield from _update(own)
+        if (found := own.forecast) is not None:
+            steps = "1 optimizer step" if found.optimizer_steps == 1 else f"{found.optimizer_steps} optimizer steps"
+            yield "Place", found.place
+            yield "Update", f"{steps}, learning rate {found.learning_rate:.2g}, in {found.dtype} on {found.device}"
         yield from _amounts(own)
         yield from _memory(own)
     yield from _verdict(plan)
-
-
-def _update(plan: FinetunePlan) -> Iterator[Row]:
-    if (found := plan.forecast) is not None:
-        steps = "1 optimizer step" if found.optimizer_steps == 1 else f"{found.optimizer_steps} optimizer steps"
-        yield "Place", found.place
-        yield "Update", f"{steps} with a learning rate of {found.learning_rate:.2g}, in {found.dtype} on {found.device}"
 
 
 def _amounts(plan: FinetunePlan) -> Iterator[Row]:
