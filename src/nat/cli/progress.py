@@ -34,6 +34,8 @@ from nat.runs.records import (
 from nat.secrets import redact
 
 _ROWS_SHOWN = 12
+_WIDE = 90
+"""Columns of a terminal from which the table of epochs has two blanks between its columns."""
 
 
 class _Display(RunProgress):
@@ -215,7 +217,8 @@ class LiveProgress(_Display):
 
     def _table(self) -> Table:
         drawn = epoch_table(list(self._records), list(self._held_out))  # the view is also drawn in a thread
-        table = Table(box=None, padding=(0, 1), header_style="dim")
+        between = 2 if self._console.width > _WIDE else 1
+        table = Table(box=None, padding=(0, between, 0, 0), header_style="dim")
         for name in drawn.header:
             table.add_column(name, justify="right")
         for row in drawn.rows:

@@ -45,3 +45,15 @@ def test_all_places_show_the_same_table(tmp_path):
         lines = [re.split(r"  +", re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", line).strip()) for line in text.splitlines()]
         assert expected.header in lines
         assert [row[:2] for row in lines].count(["3", "0.500"]) >= 1
+
+
+def test_the_table_fits_a_terminal_of_eighty_columns():
+    """No cell is cut, with all metrics of a usual run."""
+    output = Console(file=StringIO(), force_terminal=True, width=80)
+    metrics = {"train/approx_kl": 0.000123, "train/grad_norm": 1.72, "train/entropy": 0.571}
+    with LiveProgress(output) as live:
+        live.run_started("run-1", Path("runs/x"), 3)
+        live(validation_record(0))
+        live(epoch_record(9, seconds=100.1, metrics=metrics, num_rollouts=1024))
+    assert "0.000123" in output.file.getvalue()
+    assert "…" not in output.file.getvalue()
