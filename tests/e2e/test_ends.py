@@ -12,7 +12,7 @@ import pytest
 from fakes.finetuning_project import AdapterConfig, Coin, FinetuningProject, RememberingAdapter, blank_plot
 from fakes.openai_server import OpenAIServer, Say
 from nat.cli.commands.finetune import summary_text
-from nat.data_models.finetuning import TrainingJobRef, TrainingJobStatus, TrajectoryCollection
+from nat.data_models.finetuning import FinetuneRunConfig, TrainingJobRef, TrainingJobStatus, TrajectoryCollection
 from nat.errors import (
     BackendUnreachable,
     EvaluationError,
@@ -220,7 +220,7 @@ async def test_each_end_leaves_a_verdict_and_a_summary(project, end):
     end.prepare(project)
     if end.raises is None:
         result = await project.run(**held_out(project))
-        assert end.why in summary_text(result, Path("c.yml"))
+        assert end.why in summary_text(result, FinetuneRunConfig(config_file=Path("c.yml")))
     else:
         with pytest.raises(end.raises):
             await asyncio.create_task(project.run(**held_out(project)))

@@ -20,6 +20,7 @@ from fakes.planted_project import (
 from nat.builder.context import Context
 from nat.cli.commands.finetune import summary_text
 from nat.cli.main import exit_code
+from nat.data_models.finetuning import FinetuneRunConfig
 from nat.errors import RunFailed
 from nat.finetuning.progress import RunProgress
 
@@ -141,7 +142,7 @@ async def diagnosed(project: PlantedProject, capsys) -> tuple[dict, str]:
     """What `nat diagnose --json` says about a run of the project, and what `nat finetune` showed at its end."""
     progress = Messages()
     try:
-        shown = summary_text(await project.run(progress), project.folder / "config.yml")
+        shown = summary_text(await project.run(progress), FinetuneRunConfig(config_file=project.folder / "config.yml"))
     except RunFailed as error:
         shown = "\n".join([*progress.texts, str(error)])
     capsys.readouterr()
