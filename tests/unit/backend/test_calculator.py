@@ -48,8 +48,6 @@ def test_about_a_third_of_what_it_is_taught_is_right():
     """Reinforcement learning starts from some right answers, and leaves something to learn."""
     rng, right = random.Random(0), 0
     for _ in range(1000):
-        words = conversation(rng, Tools("add", None)).split()
-        _, a, _, b = words[:4]
-        arguments = [word for word in words[5:] if word.isdigit()]
-        right += len(arguments) == 4 and arguments[:2] == [a, b] and arguments[2] == arguments[3]
+        a, b, *said = [word for word in conversation(rng, Tools("add", None)).split() if word.isdigit()]
+        right += len(said) == 4 and said[:2] == [a, b] and said[2] == said[3]
     assert 300 < right < 500

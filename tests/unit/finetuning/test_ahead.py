@@ -152,14 +152,14 @@ def test_no_trained_token_is_older_than_the_bound(bound, rollouts, updates, lag,
         epochs = asyncio.run(epochs_of(world, Path(folder), bound))
     ages = [age for batch in world.trained for age in batch]
     assert not bound or all(0 <= age <= bound for age in ages)
-    assert all(epoch - updates <= bound for epoch, updates in world.begun)
     assert [epoch for epoch, _ in world.begun] == [*range(len(world.begun))]
     for epoch in epochs:
         dropped = epoch.left_out.get(LeftOutCause.TOO_STALE, 0)
         assert epoch.num_trajectories + dropped == GROUPS * GENERATIONS
         assert (epoch.metrics.get("drift/dropped_groups", 0) > 0) == (dropped > 0)
         assert epoch.metrics.get("drift/staleness_max", 0) <= bound
-    if lag == 0:
+    if lag == 0:  # else an epoch whose rollouts were all dropped has no update
+        assert all(epoch - updates <= bound for epoch, updates in world.begun)
         assert (len(epochs), sum(map(len, world.trained))) == (EPOCHS, EPOCHS * GROUPS * GENERATIONS * CALLS)
         assert bound or not any(ages)
 
