@@ -101,6 +101,8 @@ def test_all_weights_improve_through_our_server(version: str, tmp_path: Path) ->
 def skyrl(model: Path, folder: Path) -> Iterator[str]:
     """SkyRL's server on a free port, with the model."""
     python, package = HOME / "skyrl-py3.12" / "bin" / "python", HOME / "skyrl-0.4.0"
+    make = [sys.executable, "-m", "conformance.environments", "skyrl"]
+    subprocess.run(make, cwd=REPOSITORY, env=os.environ | {"CONFORMANCE_PYTHON": "3.12"}, check=True)
     if not package.is_dir():
         pip(python, "install", "-qq", "--no-deps", "--target", str(package), "skyrl==0.4.0")
     with socket.socket() as free:
