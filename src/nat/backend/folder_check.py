@@ -19,7 +19,7 @@ from typing import Any
 
 from nat.errors import ModelNotSupported
 
-SECONDS = 8
+SECONDS = 5
 """Processor time, after the imports, which take one or two."""
 _WALL_SECONDS = 60.0
 _MEMORY_GIB = 2

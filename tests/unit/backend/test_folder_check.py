@@ -13,7 +13,7 @@ from nat.errors import ModelNotSupported
 pytestmark = pytest.mark.usefixtures("forked_processes")
 
 TEMPLATES = {
-    "compiling takes forever": pytest.param("{{ 9**(9**9) }}", "takes more than 8 s", marks=pytest.mark.slow),
+    "compiling takes forever": pytest.param("{{ 9**(9**9) }}", "takes more than", marks=pytest.mark.slow),
     "memory, for calls": ("{% if tools %}{{ ('a' * 2**33) | length }}{% endif %}", "needs more than 2 GiB of memory"),
 }
 GROWS = [
