@@ -19,7 +19,7 @@ from typing import Any
 
 from nat.errors import ModelNotSupported
 
-SECONDS = 5
+SECONDS = 4
 """Processor time, after the imports, which take one or two."""
 _WALL_SECONDS = 60.0
 _MEMORY_GIB = 2
