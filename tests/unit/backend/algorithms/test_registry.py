@@ -1,9 +1,11 @@
 """The registry finds algorithms and their defaults; the user's settings override them."""
 
 import pytest
+from pydantic import ValidationError
 
-from nat.backend.algorithms.registry import FACTORS, resolve
+from nat.backend.algorithms.registry import BUILT_IN, FACTORS, resolve
 from nat.errors import AlgorithmError
+from nat.registry.description import type_text
 from nat.wire.training import TrainingConfig
 
 
@@ -95,3 +97,14 @@ def test_options_of_an_algorithm_are_checked():
         resolve(TrainingConfig(algorithm="art", options={"tau": 1}))
     with pytest.raises(AlgorithmError, match=r"training\.options\.kimi_k2_tau: expected a number of at least 0"):
         resolve(TrainingConfig(algorithm="art", options={"kimi_k2_tau": -1}))
+
+
+@pytest.mark.parametrize("value", ["NaN", "Infinity", "-Infinity", "1e300", "-1e300", f"1{'0' * 400}"])
+def test_an_impossible_number_is_refused_by_name(value):
+    """NaN, infinity and numbers that overflow are errors at the name of the setting, whatever its default is."""
+    for record in (TrainingConfig, *(each.options for each in BUILT_IN)):
+        for name, field in record.model_fields.items():
+            if "float" in type_text(field.annotation):
+                with pytest.raises(ValidationError) as caught:
+                    record.model_validate_json(f'{{"{name}": {value}}}')
+                assert name in {error["loc"][0] for error in caught.value.errors()}
