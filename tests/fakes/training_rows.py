@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from itertools import groupby
 
-from nat.wire.training import Span, TrainingRow
+from nat.wire.training import Span, TrainingGroup, TrainingJob, TrainingRollout, TrainingRow
 
 
 def row_of(
@@ -50,3 +50,9 @@ def logprobs_of(row: TrainingRow) -> list[float | None]:
     for span in row.spans:
         found[span.start : span.stop] = span.logprobs or [None] * span.size
     return found
+
+
+def sent_job(job_id: str) -> TrainingJob:
+    """A job of one rollout."""
+    rollout = TrainingRollout(reward=1.0, rows=[row_of([1, 2], [None, -0.5])])
+    return TrainingJob(id=job_id, groups=[TrainingGroup(id="g", rollouts=[rollout])])

@@ -36,8 +36,8 @@ class Point(NamedTuple):
 
 POINTS = {
     "a rollout is kept": Point(HARNESS, f"{_JOURNAL}.keep", "after", 11),
-    "the batch is not kept": Point(HARNESS, "nat.plugins.local.batches:SentBatches.keep", "before", 2),
-    "the batch is kept, not sent": Point(HARNESS, "nat.plugins.local.batches:SentBatches.keep", "after", 2),
+    "the batch is not kept": Point(HARNESS, f"{_JOURNAL}.keep_batch", "before", 2),
+    "the batch is kept, not sent": Point(HARNESS, f"{_JOURNAL}.keep_batch", "after", 2),
     "the batch is sent": Point(HARNESS, "nat.plugins.local.client:BackendClient.submit", "after", 2),
     "in the update": Point(BACKEND, "nat.backend.training.optimizer:MasterAdamW.step", "after", 2),
     "after the update, before the checkpoint": Point(BACKEND, f"{_CHECKPOINTS}.save", "before", 2),

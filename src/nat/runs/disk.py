@@ -6,11 +6,11 @@ from nat.errors import JournalError
 from nat.files import remove_folder, replace_link
 from nat.runs.find import state_of
 from nat.runs.folder import LATEST, link_guide_names
-from nat.runs.journal import JOURNAL_NAME
+from nat.runs.journal import JOURNAL_NAME, Journal
 from nat.runs.liveness import is_alive
 from nat.runs.records import RunState
 from nat.wire.model_folder import forget_optimizer
-from nat.wire.serving import BATCHES, BEST_CHECKPOINT, CHECKPOINTS, LLMS, NEWEST_CHECKPOINT
+from nat.wire.serving import BEST_CHECKPOINT, CHECKPOINTS, LLMS, NEWEST_CHECKPOINT
 
 
 def delete_run(run_dir: Path) -> None:
@@ -57,4 +57,5 @@ def prune_run(run_dir: Path) -> None:
                 forget_optimizer(folder)
             else:
                 remove_folder(folder)
-        remove_folder(place / BATCHES)
+    with Journal.open(run_dir) as journal:
+        journal.prune()

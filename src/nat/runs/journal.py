@@ -39,6 +39,7 @@ from nat.runs.records import (
 from nat.runs.rollouts import Outcome, RolloutRecord, first_failure
 from nat.secrets import redact_json
 from nat.wire.json import json_text, without_surrogates
+from nat.wire.training import TrainingJob
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -55,6 +56,7 @@ CREATE TABLE rollouts (
     reward REAL, left_out TEXT, record TEXT NOT NULL, rows BLOB, PRIMARY KEY (phase, epoch, example_id, generation));
 CREATE INDEX outcomes ON rollouts (phase, epoch, length(example_id), example_id, generation, reward, left_out);
 CREATE TABLE jobs (id TEXT PRIMARY KEY, epoch INTEGER NOT NULL, record TEXT NOT NULL);
+CREATE TABLE batches (llm TEXT NOT NULL, job TEXT NOT NULL, record TEXT NOT NULL, PRIMARY KEY (llm, job));
 CREATE TABLE epochs (epoch INTEGER PRIMARY KEY, record TEXT NOT NULL);
 CREATE TABLE validations (epoch INTEGER PRIMARY KEY, record TEXT NOT NULL);
 CREATE TABLE failures (way TEXT PRIMARY KEY, record TEXT NOT NULL);
@@ -271,6 +273,25 @@ class Journal:
             row = (record.id, record.epoch, _line(record))
             connection.execute("INSERT OR REPLACE INTO jobs VALUES (?, ?, ?)", row)
 
+    def keep_batch(self, llm: str, job: TrainingJob, *, needed_from: str | None) -> None:
+        """Keep what is sent to train an LLM; jobs before `needed_from`, which no restart needs, go."""
+        with self._file.transaction() as connection:
+            connection.execute("DELETE FROM batches WHERE llm = ? AND job < ?", (llm, needed_from or ""))
+            row = (llm, job.id, json_text(job, exclude_unset=True))
+            connection.execute("INSERT OR REPLACE INTO batches VALUES (?, ?, ?)", row)
+
+    def forget_batches(self, llm: str, job_ids: Iterable[str]) -> None:
+        """Forget batches that must not be trained again."""
+        with self._file.transaction() as connection:
+            rows = ((llm, job_id) for job_id in job_ids)
+            connection.executemany("DELETE FROM batches WHERE llm = ? AND job = ?", rows)
+
+    def prune(self) -> None:
+        """Forget all batches, and give their disk back."""
+        with self._file.transaction() as connection:
+            connection.execute("DELETE FROM batches")
+        self._file.connection.execute("VACUUM")
+
     def record_epoch(self, record: EpochRecord) -> None:
         """Record an epoch; what was kept of its rollouts is not needed any more."""
         with self._file.transaction() as connection:
@@ -387,6 +408,15 @@ class Journal:
         """One of them, if the run has submitted it."""
         rows = self._file.select("SELECT record FROM jobs WHERE id = ?", job_id)
         return next((self._read(JobRecord, text) for (text,) in rows), None)
+
+    def batches(self, llm: str) -> list[str]:
+        """The jobs of an LLM whose batches are kept, in the order of their epochs."""
+        return [job_id for (job_id,) in self._file.select("SELECT job FROM batches WHERE llm = ? ORDER BY job", llm)]
+
+    def batch(self, llm: str, job_id: str) -> TrainingJob | None:
+        """A job as it was sent, if its batch is kept."""
+        rows = self._file.select("SELECT record FROM batches WHERE llm = ? AND job = ?", llm, job_id)
+        return next((self._read(TrainingJob, text) for (text,) in rows), None)
 
     def each_job_backwards(self) -> Iterator[JobRecord]:
         """One at a time, the last one first."""

@@ -50,8 +50,8 @@ LOCAL_PACKAGES = (
     "uvicorn",
 )
 """Packages that the backend imports; the extra `local` installs them."""
-CHECKPOINTS, EXPORTS, BATCHES = "checkpoints", "exports", "batches"
-"""Folders inside the output folder; the run keeps the batches there that its checkpoints may lack."""
+CHECKPOINTS, EXPORTS = "checkpoints", "exports"
+"""Folders inside the output folder."""
 LLMS = "llms"
 """In the folder of a run that trains several LLMs: the output folder of each one's backend, by its key."""
 NEWEST_CHECKPOINT = "latest"

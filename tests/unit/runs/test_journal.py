@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from fakes.run_records import NOON, epoch_record, job_record, rollout_record, validation_record
-from fakes.training_rows import row_of
+from fakes.training_rows import row_of, sent_job
 from nat.errors import JournalError
 from nat.runs.journal import JOURNAL_NAME, Journal, reading
 from nat.runs.records import Phase, RunState, RunSummary
@@ -195,3 +195,18 @@ def test_outcomes_are_read_without_texts(journal):
     assert journal.examples(Phase.TRAIN, 0) == [("b", 2), ("a2", 1), ("a10", 1)]
     assert [each.generation for each in journal.rollouts(Phase.TRAIN, 0, "b")] == [0, 1]
     assert journal.outcomes(Phase.VALIDATION, 0) == []
+
+
+def test_batches_are_kept_as_they_were_sent_until_no_restart_needs_them(journal):
+    """Those before the older of two checkpoints go when the next one is kept; another LLM's stay."""
+    jobs = [sent_job(f"run-{number:06d}") for number in range(4)]
+    journal.keep_batch("other", jobs[0], needed_from=None)
+    for job in jobs:
+        journal.keep_batch("student", job, needed_from="run-000001" if job is jobs[-1] else None)
+    assert journal.batches("student") == ["run-000001", "run-000002", "run-000003"]
+    kept = journal.batch("student", "run-000002")
+    assert (kept, kept.model_fields_set) == (jobs[2], jobs[2].model_fields_set)
+    journal.forget_batches("student", ["run-000001"])
+    assert (journal.batches("student"), journal.batches("other")) == (["run-000002", "run-000003"], ["run-000000"])
+    journal.prune()
+    assert journal.batches("student") == journal.batches("other") == []

@@ -37,13 +37,13 @@ from nat.finetuning.trainer import EpochTrainer
 from nat.finetuning.trajectories.rows import training_groups
 from nat.finetuning.trajectory_builder import EvalTrajectoryBuilder, EvalTrajectoryBuilderConfig
 from nat.plugins.llms.openai import OpenAIModelConfig
-from nat.plugins.local.batches import SentBatches
 from nat.plugins.local.client import BackendClient
 from nat.plugins.local.export import export_checkpoint, move_export
 from nat.plugins.local.llm import LocalModelConfig, LocalProviderInfo
 from nat.plugins.local.process import BackendProcess
 from nat.plugins.local.texts import has_texts, tokenized_groups
 from nat.registry.decorators import from_config, register_trainer, register_trainer_adapter, register_trajectory_builder
+from nat.runs.journal import JOURNAL_NAME, Journal
 from nat.sizing.forecast import ForecastRequest, TrainingForecast
 from nat.wire.training import (
     JobState,
@@ -113,18 +113,23 @@ class LocalTrainerAdapter(TrainerAdapter, CheckpointKeeper, TakesOver, SendsAgai
         """`folder` is the backend's output folder."""
         super().__init__(adapter_config)
         self._folder = folder
-        self._batches = None if folder is None else SentBatches(folder)
         self._config = adapter_config
         self._client = client
         self._backend = backend
         self._teacher = teacher
         self._training: ResolvedTraining | None = None
 
+    @property
+    def _journal(self) -> Journal | None:
+        """It keeps batches until two checkpoints have them; None if the checkpoints are not the run's."""
+        run = current_run()
+        return None if run is None or self._folder is None else run.journal
+
     async def take_over(self, previous: TrainerAdapter) -> None:
         """Begin anew with these settings, on the weights of another adapter of the same LLM."""
         await self._client.begin_phase(self._config.training)
-        if self._batches is not None:
-            self._batches.keep_last()
+        if (journal := self._journal) is not None:
+            journal.forget_batches(self._config.llm, journal.batches(self._config.llm)[:-1])
 
     async def send_again(self, completed: Sequence[str]) -> None:
         """Have the backend train what its checkpoint lacks, each update once and in order.
@@ -133,12 +138,20 @@ class LocalTrainerAdapter(TrainerAdapter, CheckpointKeeper, TakesOver, SendsAgai
             BackendError: batches are gone, or an update failed.
 
         """
-        if self._batches is None:
+        if (journal := self._journal) is None:
             return
-        newest = (await self._client.saved()).newest
-        for job_id in self._batches.newer(newest, list(completed)):
+        newest, kept = (await self._client.saved()).newest, journal.batches(self._config.llm)
+        lacking = [each for each in kept if (newest or "") < each and each.startswith(tuple(completed))]
+        if len(lacking) < len(completed) if newest is None else bool(kept) and newest < kept[0]:
+            raise BackendError(
+                f"the newest undamaged checkpoint in {self._folder} has the weights of {newest or 'no update'}, and "
+                f"the batches of the updates after it are gone from {journal.run_dir / JOURNAL_NAME}",
+                hint="restore the run's folder from a copy, or start anew",
+            )
+        for job_id in lacking:
             logger.info("The checkpoint lacks the update %s: its batch is trained again", job_id)
-            await self._send(await asyncio.to_thread(self._batches.read, job_id, **self._more_of_job()))
+            if (job := journal.batch(self._config.llm, job_id)) is not None:
+                await self._send(job.model_copy(update=self._more_of_job()))
             ref = TrainingJobRef(run_id=job_id, backend=BACKEND_NAME, metadata={"job_id": job_id})
             status = await self.wait_until_complete(ref)
             if status.status is not TrainingStatusEnum.COMPLETED:
@@ -190,8 +203,8 @@ class LocalTrainerAdapter(TrainerAdapter, CheckpointKeeper, TakesOver, SendsAgai
             **self._more_of_job(),
             **({"stale": True} if self.run_config.max_staleness else {}),  # a default is not sent
         )
-        if self._batches is not None and trajectories.job_id is not None:
-            await asyncio.to_thread(self._batches.keep, job, await self._client.saved())
+        if (journal := self._journal) is not None and trajectories.job_id is not None:
+            journal.keep_batch(self._config.llm, job, needed_from=(await self._client.saved()).fallback)
         await self._send(job)
         metadata = {"job_id": job.id, **of_teacher}
         return TrainingJobRef(run_id=trajectories.run_id, backend=BACKEND_NAME, metadata=metadata)
@@ -250,8 +263,8 @@ class LocalTrainerAdapter(TrainerAdapter, CheckpointKeeper, TakesOver, SendsAgai
                 while True:
                     state = await self._state(ref, wait=poll_interval)
                     if state.status.final:
-                        if self._batches is not None and state.status is not JobStatus.COMPLETED:
-                            self._batches.remove(state.id)
+                        if (journal := self._journal) is not None and state.status is not JobStatus.COMPLETED:
+                            journal.forget_batches(self._config.llm, [state.id])
                         return self._status(ref, state)
         except TimeoutError:
             raise BackendError(

@@ -6,8 +6,10 @@ from io import StringIO
 import pytest
 
 from fakes.runs_on_disk import make_run
+from fakes.training_rows import sent_job
 from nat.backend.checkpoint_folder import write_manifest
 from nat.cli.main import exit_code
+from nat.runs.journal import Journal
 from nat.runs.liveness import marked_alive
 from nat.runs.records import RunState
 
@@ -92,8 +94,8 @@ def trained(root):
         write_manifest(folder, "checkpoint")
     (newest / "checkpoints/latest").symlink_to("step_3")
     (newest / "checkpoints/best").symlink_to("step_2")
-    (newest / "batches").mkdir()
-    (newest / "batches/job.json").write_text("{}")
+    with Journal.open(newest) as journal:
+        journal.keep_batch("student", sent_job("job"), needed_from=None)
     (root / "latest").symlink_to(newest.name)
     return newest
 
@@ -106,7 +108,8 @@ def test_pruned_runs_keep_their_records_and_their_best_and_last_weights(root, tr
     assert "\nFreed 7 kB" in text
     left = {str(path.relative_to(trained)) for path in trained.rglob("*.safetensors") if path.parent.is_dir()}
     assert left == {f"checkpoints/{step}/model.safetensors" for step in ("step_2", "step_3")}
-    assert not (trained / "batches").exists()
+    with Journal.open(trained, read_only=True) as journal:
+        assert journal.batches("student") == []
     assert told(capsys, "show", "20260314-13", "--epoch", 1, "--worst", 1, "--output_dir", root)
 
 

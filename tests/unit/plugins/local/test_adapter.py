@@ -3,6 +3,7 @@
 import httpx
 import pytest
 
+from fakes.training_rows import sent_job
 from nat.backend.algorithms.registry import resolve
 from nat.data_models.finetuning import (
     EpisodeItem,
@@ -12,10 +13,11 @@ from nat.data_models.finetuning import (
     TrajectoryCollection,
 )
 from nat.errors import AlgorithmError, BackendError, ConfigError
+from nat.finetuning.run_context import open_run
 from nat.http.errors import ApiError
 from nat.plugins.local.adapter import LocalTrainerAdapter, LocalTrainerAdapterConfig
 from nat.plugins.local.client import BackendClient
-from nat.wire.training import JobState, JobStatus, TrainingConfig, TrainingJob
+from nat.wire.training import JobState, JobStatus, SavedJobs, TrainingConfig, TrainingJob
 
 
 class RunningProcess:
@@ -135,3 +137,20 @@ async def test_an_adapter_that_takes_over_tells_the_backend_its_settings():
         first, second = (LocalTrainerAdapter(each, client=client, backend=RunningProcess()) for each in configs)
         await second.take_over(first)
         assert requests[-1] == ("/v1/training/phase", b'{"algorithm":"rloo"}')
+
+
+@pytest.mark.parametrize("saved", ["run-000001", None])
+async def test_updates_that_are_lost_are_an_error(tmp_path, saved):
+    """The checkpoint is older than what can be sent again; the run does not go on without them."""
+    answers = SavedJobs(newest=saved, fallback=None).model_dump_json()
+    transport = httpx.MockTransport(lambda _: httpx.Response(200, content=answers))
+    with open_run(FinetuneConfig(output_dir=tmp_path), "{}") as run:
+        for number in (3, 4):
+            run.journal.keep_batch("student", sent_job(f"run-{number:06d}"), needed_from=None)
+        async with BackendClient("http://backend", "key", transport=transport) as client:
+            config = LocalTrainerAdapterConfig(llm="student")
+            adapter = LocalTrainerAdapter(config, client=client, backend=RunningProcess(), folder=tmp_path)
+            with pytest.raises(
+                BackendError, match=rf"the weights of {saved or 'no update'}, and the batches .* are gone"
+            ):
+                await adapter.send_again([f"run-{number:06d}" for number in range(1, 5)])
