@@ -1,11 +1,9 @@
-"""Name a rollout that lasts, and end what waits for the server of an LLM soon after that server has died."""
+"""End what waits for the server of an LLM soon after that server has died."""
 
 import asyncio
 import logging
-import threading
-import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 from nat.builder.workflow_builder import WorkflowBuilder
 from nat.errors import BackendUnreachable
@@ -20,38 +18,6 @@ BLOCKED = (
     "the event loop has been blocked for %.0f s, in which no rollout advanced and no deadline fired\n  → await an "
     "async client in the workflow, or make it a plain `def`, which runs in a thread; PYTHONASYNCIODEBUG=1 names it"
 )
-
-
-class LongRollout:
-    """Names the first rollout that plays for long, from a thread, since its agent may block the event loop."""
-
-    def __init__(self, limit: str, *, seconds: float) -> None:
-        """`limit` says when rollouts are ended, and by which option."""
-        self._limit = limit
-        self._seconds = seconds
-        self._playing: dict[object, tuple[str, float]] = {}
-        self._watched = False
-
-    @contextmanager
-    def playing(self, example: str) -> Iterator[None]:
-        """A rollout plays inside the block."""
-        self._playing[rollout := object()] = (example, time.monotonic() + self._seconds)
-        if not self._watched:
-            self._watched = True
-            threading.Thread(target=self._watch, name="long rollouts", daemon=True).start()
-        try:
-            yield
-        finally:
-            del self._playing[rollout]
-
-    def _watch(self) -> None:
-        """Until nothing plays, or for good once a rollout was named."""
-        while oldest := next(iter(list(self._playing.values())), None):
-            if (left := oldest[1] - time.monotonic()) <= 0:
-                logger.warning("example %s has been playing for %.0f s; %s", oldest[0], self._seconds, self._limit)
-                return
-            time.sleep(min(left, 1.0))
-        self._watched = False
 
 
 async def check_llm_servers(builder: WorkflowBuilder) -> None:

@@ -2,6 +2,8 @@
 
 import asyncio
 import itertools
+import logging
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from contextvars import ContextVar
@@ -22,8 +24,10 @@ from nat.rollout.keeping import Keeper
 from nat.rollout.ray_workers import Workers, check_installed, ray_workers
 from nat.rollout.remote import ENDPOINT_TIMEOUT, RemoteWorkflow, open_remote
 from nat.rollout.rollout import ITEM_TIMEOUT, Rollout, held_out_seed, run_rollout, training_seed
-from nat.rollout.server_watch import LongRollout, watched_servers
+from nat.rollout.server_watch import watched_servers
 from nat.rollout.traces import Traces, opened_traces
+
+logger = logging.getLogger(__name__)
 
 Overrides = tuple[tuple[str, str], ...]
 Phase = Literal["train", "validation", "eval"]
@@ -90,7 +94,8 @@ class WorkflowSession:
         if isinstance(remote, Remote) and (deadline is None or remote.timeout <= deadline):
             deadline, option = remote.timeout, ENDPOINT_TIMEOUT
         limit = "no time limit is set" if deadline is None else f"rollouts are ended after {deadline:g} s"
-        self._long = LongRollout(f"{limit} ({option})", seconds=named_after)
+        self._limit, self._named_after = f"{limit} ({option})", named_after
+        self._first_long = threading.Semaphore()
         self._play: Callable[..., Awaitable[Rollout]]
         if isinstance(remote, Workers):
             self._play = remote.play
@@ -149,11 +154,27 @@ class WorkflowSession:
             replaced = self._replaced if self.phase == "train" else None
             policy = CapturePolicy(logprobs=True, token_ids=True, seed=seed, replaced=replaced)
         async with self._slots:
-            with self._long.playing(str(item.id)):
+            with self._named_if_long(str(item.id)):
                 rollout = await self._play(item, seed=seed, generation=generation, policy=policy)
         self.traces.ended(rollout, item.input_obj, is_judged=self._runtime_type is RuntimeTypeEnum.EVALUATE)
         self.ended(rollout)
         return rollout
+
+    @contextmanager
+    def _named_if_long(self, example: str) -> Iterator[None]:
+        """From a thread, since an agent that never ends may block the event loop."""
+
+        def name() -> None:
+            if self._first_long.acquire(blocking=False):
+                logger.warning("example %s has been playing for %.0f s; %s", example, self._named_after, self._limit)
+
+        timer = threading.Timer(self._named_after, name)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
 
     def ended(self, rollout: Rollout) -> None:
         """Tell the listeners that a rollout has ended, now or in an earlier process."""
