@@ -100,9 +100,10 @@ def trained_llm(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def trained_model(config: dict[str, Any]) -> str | None:
-    """The trained model's folder or name, with its revision if it has one."""
+    """The trained model's folder or name, with its revision if it has one; that of a GGUF file lies in a cache."""
     block = trained_llm(config)
-    name = block.get("model") or block.get("model_name")
+    model, served = block.get("model"), block.get("model_name")
+    name = served if served and (model is None or Path(str(model)).is_absolute()) else model
     revision = block.get("revision")
     return None if name is None else f"{name} at {str(revision)[:12]}" if revision else str(name)
 

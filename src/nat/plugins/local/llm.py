@@ -146,7 +146,8 @@ class LocalModelConfig(BackendOptions, LLMBaseConfig, name="local"):
 
     @property
     def description(self) -> str:
-        return f"{self.model} on the embedded backend" + (", sampled by vLLM" if self.engine == "vllm" else "")
+        model = self.served_name if self.model.is_absolute() else self.model  # that of a GGUF file lies in a cache
+        return f"{model} on the embedded backend" + (", sampled by vLLM" if self.engine == "vllm" else "")
 
     def options(self, output_dir: Path | None, environment: Mapping[str, str]) -> ServeOptions:
         """The options of the backend process; without an output directory it only serves.
