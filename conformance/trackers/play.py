@@ -17,7 +17,7 @@ from nat.registry.catalog import current_catalog
 from nat.registry.discovery import discover_components
 from nat.runs.journal import Journal
 from nat.runs.records import BestEpoch, BestMeasure, Phase, RunState, RunSummary, Verdict
-from nat.runs.sending import Sending
+from nat.runs.tracker import Sending
 from nat.wire.training import JobStatus
 
 CONFIG = "llms:\n  student: {_type: local, model: models/small}\nfinetuning: {num_epochs: 3, seed: 7}\n"

@@ -1,15 +1,13 @@
 """What a run depends on, so that it goes on only with the same: its resolved configuration and its data."""
 
-from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from hashlib import file_digest
 from pathlib import Path
-from typing import Any
 
 from nat.errors import ConfigError
 from nat.finetuning.plan import Plan
 from nat.runs.journal import Journal, reading
-from nat.runs.recorded_config import config_of
+from nat.runs.recorded_config import config_of, leaves
 from nat.runs.records import RunIdentity
 
 MAY_CHANGE = (
@@ -60,7 +58,7 @@ def identity_of(plan: Plan) -> RunIdentity:
         "validation dataset": given.validation_dataset,
         "validation config": given.validation_config_file,
     }
-    data |= {key: file for key, file in _leaves(config_of(plan.config_text)).items() if key.endswith(".file_path")}
+    data |= {key: file for key, file in leaves(config_of(plan.config_text)).items() if key.endswith(".file_path")}
     files = {name: Path(str(file)) for name, file in data.items() if file is not None}
     return RunIdentity(parts={name: _digest(file) for name, file in files.items() if file.is_file()})
 
@@ -87,7 +85,7 @@ def check_identity(journal: Journal, now: RunIdentity, config_text: str) -> None
     before = journal.identity() or now
     names = sorted(before.parts.keys() | now.parts.keys())
     found = [f"{name}: it has changed" for name in names if before.parts.get(name) != now.parts.get(name)]
-    old, new = _leaves(config_of(journal.info().config_text)), _leaves(config_of(config_text))
+    old, new = leaves(config_of(journal.info().config_text)), leaves(config_of(config_text))
     for key in sorted(old.keys() | new.keys()):
         if old.get(key) != new.get(key) and not any(fnmatchcase(key, pattern) for pattern in MAY_CHANGE):
             found.append(f"{key}: {old.get(key)!r}, now {new.get(key)!r}")
@@ -98,15 +96,6 @@ def check_identity(journal: Journal, now: RunIdentity, config_text: str) -> None
             hint="undo these changes, or start a new run; --accept_changes goes on with them, and the run's epochs are "
             "then of different kinds",
         )
-
-
-def _leaves(tree: Any, path: str = "") -> dict[str, Any]:
-    """The values of a configuration by their dotted keys."""
-    if isinstance(tree, list):
-        tree = dict(enumerate(tree))
-    if not isinstance(tree, Mapping):
-        return {path: tree}
-    return {key: leaf for name, own in tree.items() for key, leaf in _leaves(own, f"{path}.{name}".lstrip(".")).items()}
 
 
 def _digest(path: Path) -> str:

@@ -1,7 +1,7 @@
 """The trackers of a run: each observes the log from a thread of its own, and can neither stop nor slow the run.
 
 The run's thread only says that there is something new; the tracker's thread reads it from the journal
-(`nat.runs.sending`). So what a tracker missed is still there, and it gets it as soon as it works again.
+(`nat.runs.tracker`). So what a tracker missed is still there, and it gets it as soon as it works again.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from nat.data_models.tracker import TrackerConfig
 from nat.errors import ANY_FAILURE, describe_error
 from nat.finetuning.events import Event, RunBegun
 from nat.runs.records import EpochRecord, ValidationRecord
-from nat.runs.sending import Sending
+from nat.runs.tracker import Sending
 
 logger = logging.getLogger(__name__)
 

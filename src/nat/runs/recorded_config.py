@@ -26,3 +26,12 @@ def value_at(config: Mapping[str, Any], *keys: Any) -> Any:
 def finetuning_value(config: Mapping[str, Any], key: str) -> Any:
     """A setting of finetuning; a trainer without the runtime records its section alone."""
     return value_at(config, "finetuning", key) or config.get(key)
+
+
+def leaves(tree: Any, path: str = "") -> dict[str, Any]:
+    """The values of a configuration by their dotted keys."""
+    if isinstance(tree, list):
+        tree = dict(enumerate(tree))
+    if not isinstance(tree, Mapping):
+        return {path: tree}
+    return {key: leaf for name, own in tree.items() for key, leaf in leaves(own, f"{path}.{name}".lstrip(".")).items()}

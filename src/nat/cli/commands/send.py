@@ -20,8 +20,7 @@ from nat.runs.find import find_run
 from nat.runs.journal import reading
 from nat.runs.liveness import is_alive
 from nat.runs.recorded_config import config_of, value_at
-from nat.runs.sending import Sending
-from nat.runs.tracker import tracker_findings
+from nat.runs.tracker import Sending, tracker_findings
 from nat.secrets import REDACTED
 
 
