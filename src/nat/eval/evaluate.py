@@ -1,36 +1,31 @@
 """Run one evaluation: dataset → rollouts → scores → report files."""
 
 import asyncio
-import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from nat.builder.context import own_steps
 from nat.builder.evaluator import EvaluatorInfo
-from nat.builder.threads import called
 from nat.data_models.config import Config
 from nat.data_models.evaluate import DatasetBaseConfig, EvalGeneralConfig
 from nat.data_models.evaluate_runtime import EvaluationRunConfig, EvaluationRunOutput, RolloutFacts
 from nat.data_models.evaluator import EvalInput, EvalInputItem, EvalOutput
 from nat.data_models.rollout_failure import RolloutFailure
 from nat.data_models.score import is_score
-from nat.errors import ANY_FAILURE, EvaluationError, first_error
+from nat.errors import EvaluationError, first_error
 from nat.eval.comparison import compared
 from nat.eval.dataset import check_expected_answers, repeat_items
 from nat.eval.dataset_source import items_of, select_dataset
 from nat.eval.eval_callbacks import EvalCallbackManager, build_eval_result
 from nat.eval.report import check_writable, write_reports
 from nat.eval.result_path import WHOLE, JsonPath, answer_of, compile_path
-from nat.eval.scoring import Scoring, average, canceled_from_outside, unscored, validate_output
+from nat.eval.scoring import Scoring, average
 from nat.eval.usage_stats import usage_of
 from nat.rollout.keeping import Keeper, PassKeeper
 from nat.rollout.rollout import Rollout
 from nat.rollout.session import WorkflowSession, current_pass, current_session, opened_session
-from nat.secrets import excerpt
 
 __all__ = ["EvaluationRun", "EvaluationRunConfig", "EvaluationRunOutput"]
-
-logger = logging.getLogger(__name__)
 
 _KEEPS_NOTHING = Keeper(known={}, keep=lambda *_: None)
 
@@ -255,11 +250,10 @@ async def score_items(
         known = keeper.scores(name, given, together=together)
         open_examples = {item.example for item in given if str(item.id) not in known}
         rest = [item for item in given if str(item.id) not in known or (together and item.example in open_examples)]
-        scoring = Scoring(config.scoring_timeout, len(rest), config.max_concurrency)
-        scoring.keep = lambda scores: keeper.keep_scores(name, scores, together=together)
-        output = await _scored(name, evaluator, rest, scoring)
-        if scoring.failed_to_keep is not None:
-            raise scoring.failed_to_keep
+        scoring = Scoring(config.scoring_timeout, lambda scores: keeper.keep_scores(name, scores, together=together))
+        output = EvalOutput(average_score=None, eval_output_items=[])
+        if rest:
+            output = await scoring.output_of(evaluator.evaluate_fn, rest, at_a_time=config.max_concurrency)
         if not known:
             return output
         scores = known | {str(item.id): item for item in output.eval_output_items}
@@ -267,24 +261,3 @@ async def score_items(
         return EvalOutput(average_score=average(found), eval_output_items=found)
 
     return await (compared(name, items, score) if together else score(items))
-
-
-async def _scored(name: str, evaluator: EvaluatorInfo, items: list[EvalInputItem], scoring: Scoring) -> EvalOutput:
-    if not items:
-        return EvalOutput(average_score=None, eval_output_items=[])
-    try:
-        async with scoring.limited():
-            output: object = await called(evaluator.evaluate_fn, EvalInput(eval_input_items=items))
-    except (*ANY_FAILURE, asyncio.CancelledError) as error:  # user code: if it fails, its items have no score
-        if canceled_from_outside():
-            raise
-        logger.debug("evaluator '%s' failed", name, exc_info=error)
-        failed = [scoring.late(item) if scoring.expired else unscored(item.id, error) for item in items]
-        scoring.found(failed)
-        return EvalOutput(average_score=None, eval_output_items=failed)
-    if not isinstance(output, EvalOutput):
-        wrong = f"the evaluator returned {excerpt(repr(output), 80)}, not an EvalOutput"
-        return EvalOutput(average_score=None, eval_output_items=[unscored(item.id, wrong) for item in items])
-    valid = validate_output(output, items)
-    scoring.found(valid.eval_output_items)
-    return valid

@@ -2,16 +2,23 @@
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager
-from contextvars import ContextVar
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from numbers import Real
+from typing import Any
 
+from pydantic import PrivateAttr
+
+from nat.builder.threads import called
 from nat.capture.deadline import Deadline, deadline
-from nat.data_models.evaluator import EvalInputItem, EvalOutput, EvalOutputItem
+from nat.data_models.evaluator import EvalInput, EvalInputItem, EvalOutput, EvalOutputItem
 from nat.data_models.score import is_score, mean, score_problem
 from nat.errors import ANY_FAILURE, NatError, describe_error, traceback_of
+from nat.secrets import excerpt
+
+_TIMEOUT = "eval.general.scoring_timeout"
+
+Score = Callable[[Sequence[EvalInputItem]], Awaitable[Sequence[EvalOutputItem]]]
 
 
 def average(items: Iterable[EvalOutputItem]) -> float | None:
@@ -20,12 +27,12 @@ def average(items: Iterable[EvalOutputItem]) -> float | None:
     return mean(scores) if scores else None
 
 
-def unscored(item_id: object, error: str | BaseException) -> EvalOutputItem:
+def unscored(item_id: object, error: str | BaseException, *, timed_out: bool = False) -> EvalOutputItem:
     """An item without a score, and the reason."""
-    if isinstance(error, str):
-        return EvalOutputItem(id=item_id, score=None, reasoning={"error": error}, error=error)
-    item = unscored(item_id, describe_error(error))
-    return item.model_copy(update={"traceback": traceback_of(error)})
+    text = describe_error(error) if isinstance(error, BaseException) else error
+    trace = traceback_of(error) if isinstance(error, BaseException) else None
+    reason = {"error": text}
+    return EvalOutputItem(id=item_id, score=None, reasoning=reason, error=text, traceback=trace, timed_out=timed_out)
 
 
 def validate_output(output: EvalOutput, given: Sequence[EvalInputItem]) -> EvalOutput:
@@ -58,117 +65,115 @@ def _one(item_id: object, found: list[EvalOutputItem]) -> EvalOutputItem:
     return item.model_copy(update={"score": None, "error": item.error or score_problem(item.score)})
 
 
-@dataclass
-class Scoring:
-    """One evaluator at work on some answers: its time limit, and where its scores are kept."""
-
-    per_answer: float | None
-    """Seconds for one score."""
-    answers: int
-    at_a_time: int
-    keep: Callable[[Sequence[EvalOutputItem]], None] = lambda _: None
-    """Gets each score once, as soon as it is known, so that a run that is killed does not ask again."""
-    failed_to_keep: NatError | None = None
-    """The first error of `keep`; after it, nothing more is scored."""
-    _kept: set[str] = field(default_factory=set)
-    _whole: Deadline | None = None
-
-    @asynccontextmanager
-    async def limited(self) -> AsyncIterator[None]:
-        """Make this the scoring of the block, which is cancelled with TimeoutError when its time is over."""
-        token = _current.set(self)
-        try:
-            async with deadline(self._seconds) as self._whole:
-                yield
-        finally:
-            _current.reset(token)
-
-    @property
-    def _seconds(self) -> float | None:
-        """For all answers, if `at_a_time` of them are scored in parallel."""
-        return None if self.per_answer is None else self.per_answer * math.ceil(self.answers / self.at_a_time)
-
-    @property
-    def expired(self) -> bool:
-        return self._whole is not None and self._whole.expired
-
-    def each(self) -> float | None:
-        """Seconds for one score; the caller applies them to each score, so the limit for all is removed."""
-        if self._whole is not None:
-            self._whole.lift()
-        return self.per_answer
-
-    def late(self, item: EvalInputItem) -> EvalOutputItem:
-        """The item without a score for an answer, after the limit for all expired."""
-        why = (
-            f"the evaluator did not end within {self._seconds:g} s: {self.answers} answers, {self.at_a_time} at a time"
-        )
-        return _timed_out(item, f"{why} ({_TIMEOUT}: {self.per_answer:g})")
-
-    def found(self, scores: Sequence[EvalOutputItem]) -> None:
-        """Keep what is not kept yet. An error is not raised here, where it would be one of the evaluator."""
-        new = [score for score in scores if str(score.id) not in self._kept]
-        self._kept.update(str(score.id) for score in new)
-        try:
-            self.keep(new)
-        except NatError as error:
-            self.failed_to_keep = self.failed_to_keep or error
-
-
-_TIMEOUT = "eval.general.scoring_timeout"
-_current: ContextVar[Scoring | None] = ContextVar("nat_scoring", default=None)
-
-
-def current_scoring() -> Scoring:
-    """The scoring of the running evaluator; outside of one, a scoring without a limit."""
-    return _current.get() or Scoring(per_answer=None, answers=0, at_a_time=1)
-
-
 def canceled_from_outside() -> bool:
     """True if the current task was cancelled; False for a CancelledError that user code raised."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
 
-async def scored_within(
-    seconds: float | None, items: Sequence[EvalInputItem], score: Callable[[], Awaitable[Sequence[EvalOutputItem]]]
-) -> Sequence[EvalOutputItem]:
-    """What `score` returns; if it fails or takes longer, each item without a score and with the reason."""
-    scoring, timer = current_scoring(), None
-    if scoring.failed_to_keep is not None:
-        return [unscored(item.id, scoring.failed_to_keep) for item in items]
-    try:
-        async with deadline(seconds) as timer:
-            scores = await score()
-    except (*ANY_FAILURE, asyncio.CancelledError) as error:  # the boundary of user code
-        if canceled_from_outside():
-            raise
-        if timer is not None and timer.expired:
-            return [_timed_out(item, f"no score within {seconds:g} s ({_TIMEOUT})") for item in items]
-        return [unscored(item.id, error) for item in items]
-    scoring.found(scores)
-    return scores
+@dataclass
+class Scoring:
+    """One evaluator's scoring of some answers: its time limits, and where its scores are kept."""
+
+    per_answer: float | None = None
+    """Seconds for one score."""
+    keep: Callable[[Sequence[EvalOutputItem]], None] = lambda _: None
+    """Gets each score once, as soon as it is known, so that a run that is killed does not ask again."""
+    _failure: NatError | None = None
+    """The first error of `keep`; after it, nothing more is scored, and it ends the evaluation."""
+    _kept: set[str] = field(default_factory=set)
+    _whole: Deadline | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy has no limits, nor has one in another process: the limit of the whole call holds for both."""
+        return Scoring, ()
+
+    async def output_of(
+        self, evaluate: Callable[..., Any], items: Sequence[EvalInputItem], *, at_a_time: int
+    ) -> EvalOutput:
+        """One valid score per item; if the evaluator fails or is late, no item has one, and each has the reason.
+
+        The limit for all is that of `at_a_time` scores in parallel.
+        """
+        seconds = None if self.per_answer is None else self.per_answer * math.ceil(len(items) / at_a_time)
+        try:
+            async with deadline(seconds) as self._whole:
+                output: object = await called(evaluate, ScoredInput.of(items, self))
+        except (*ANY_FAILURE, asyncio.CancelledError) as error:  # the boundary of user code
+            if canceled_from_outside():
+                raise
+            late = self._whole is not None and self._whole.expired
+            why = f"the evaluator did not end within {seconds or 0:g} s: {len(items)} answers, {at_a_time} at a time"
+            reason = f"{why} ({_TIMEOUT}: {self.per_answer or 0:g})" if late else error
+            scores = [unscored(item.id, reason, timed_out=late) for item in items]
+            output = EvalOutput(average_score=None, eval_output_items=scores)
+        if not isinstance(output, EvalOutput):
+            wrong = f"the evaluator returned {excerpt(repr(output), 80)}, not an EvalOutput"
+            output = EvalOutput(average_score=None, eval_output_items=[unscored(item.id, wrong) for item in items])
+        valid = validate_output(output, items)
+        self._found(valid.eval_output_items)
+        if self._failure is not None:
+            raise self._failure
+        return valid
+
+    async def of_groups(
+        self, groups: Iterable[Sequence[EvalInputItem]], score: Score, limit: asyncio.Semaphore, *, name: str
+    ) -> EvalOutput:
+        """The scores of all groups, as many at a time as the limit says; each has the time of as many scores.
+
+        A group that fails or is late has no scores, and each of its items has the reason.
+        """
+        if self._whole is not None:
+            self._whole.lift()
+
+        async def scored(group: Sequence[EvalInputItem]) -> Sequence[EvalOutputItem]:
+            seconds, timer = None if self.per_answer is None else self.per_answer * len(group), None
+            async with limit:
+                if self._failure is not None:
+                    return [unscored(item.id, self._failure) for item in group]
+                try:
+                    async with deadline(seconds) as timer:
+                        scores = await score(group)
+                except (*ANY_FAILURE, asyncio.CancelledError) as error:  # the boundary of user code
+                    if canceled_from_outside():
+                        raise
+                    late = timer is not None and timer.expired
+                    reason = f"no score within {seconds or 0:g} s ({_TIMEOUT})" if late else error
+                    return [unscored(item.id, reason, timed_out=late) for item in group]
+                self._found(scores)
+                return scores
+
+        async with asyncio.TaskGroup() as tasks:
+            running = [tasks.create_task(scored(group), name=f"{name} {group[0].example}") for group in groups]
+        items = [item for task in running for item in task.result()]
+        return EvalOutput(average_score=average(items), eval_output_items=items)
+
+    def _found(self, scores: Sequence[EvalOutputItem]) -> None:
+        """Keep what is not kept yet; an error is not raised here, where it would be one of the evaluator."""
+        new = [score for score in scores if str(score.id) not in self._kept]
+        self._kept.update(str(score.id) for score in new)
+        try:
+            self.keep(new)
+        except NatError as error:
+            self._failure = self._failure or error
 
 
-async def scored_in_groups(
-    groups: Iterable[Sequence[EvalInputItem]],
-    score: Callable[[Sequence[EvalInputItem]], Awaitable[Sequence[EvalOutputItem]]],
-    limit: asyncio.Semaphore,
-    *,
-    name: str,
-) -> EvalOutput:
-    """The scores of all groups, as many at a time as the limit says; each has the time of as many scores."""
-    seconds = current_scoring().each()
+class ScoredInput(EvalInput):
+    """What an evaluator gets in an evaluation; our base classes read its scoring."""
 
-    async def bounded(group: Sequence[EvalInputItem]) -> Sequence[EvalOutputItem]:
-        async with limit:
-            return await scored_within(None if seconds is None else seconds * len(group), group, lambda: score(group))
+    _scoring: Scoring = PrivateAttr(default_factory=Scoring)
 
-    async with asyncio.TaskGroup() as tasks:
-        scored = [tasks.create_task(bounded(group), name=f"{name} {group[0].example}") for group in groups]
-    items = [item for task in scored for item in task.result()]
-    return EvalOutput(average_score=average(items), eval_output_items=items)
+    @classmethod
+    def of(cls, items: Sequence[EvalInputItem], scoring: Scoring) -> "ScoredInput":
+        given = cls(eval_input_items=list(items))
+        given._scoring = scoring
+        return given
+
+    @property
+    def scoring(self) -> Scoring:
+        return self._scoring
 
 
-def _timed_out(item: EvalInputItem, error: str) -> EvalOutputItem:
-    return unscored(item.id, error).model_copy(update={"timed_out": True})
+def scoring_of(given: EvalInput) -> Scoring:
+    """The scoring of an evaluator's input; one without limits if a plug-in made the input."""
+    return given.scoring if isinstance(given, ScoredInput) else Scoring()

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from nat.builder.threads import called
 from nat.data_models.evaluator import EvalInput, EvalInputItem, EvalOutput, EvalOutputItem
-from nat.eval.scoring import scored_in_groups, unscored
+from nat.eval.scoring import scoring_of, unscored
 from nat.secrets import excerpt
 
 
@@ -34,4 +34,4 @@ class BaseEvaluator(ABC):
             return [unscored(item.id, f"evaluate_item returned {excerpt(repr(scored), 80)}, not an EvalOutputItem")]
 
         groups = [[item] for item in eval_input.eval_input_items]
-        return await scored_in_groups(groups, score, self.semaphore, name=self.tqdm_desc)
+        return await scoring_of(eval_input).of_groups(groups, score, self.semaphore, name=self.tqdm_desc)

@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from nat.data_models.evaluator import EvalInput, EvalInputItem, EvalOutput, EvalOutputItem
-from nat.eval.scoring import scored_in_groups
+from nat.eval.scoring import scoring_of
 
 
 class GroupEvaluator(ABC):
@@ -27,4 +27,5 @@ class GroupEvaluator(ABC):
         groups: dict[str, list[EvalInputItem]] = {}
         for item in eval_input.eval_input_items:
             groups.setdefault(item.example, []).append(item)
-        return await scored_in_groups([*groups.values()], self.evaluate_group, self._semaphore, name=self._task_name)
+        scoring = scoring_of(eval_input)
+        return await scoring.of_groups(groups.values(), self.evaluate_group, self._semaphore, name=self._task_name)

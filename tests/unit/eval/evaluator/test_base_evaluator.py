@@ -1,6 +1,7 @@
 """Items are scored concurrently, and one that fails affects no other."""
 
 import asyncio
+import copy
 import threading
 
 import pytest
@@ -67,11 +68,23 @@ async def test_an_item_that_hangs_fails_alone():
             await asyncio.sleep(1000 if item.output_obj is None else 0.4)
             return EvalOutputItem(id=item.id, score=1, reasoning=None)
 
-    async with Scoring(per_answer=1, answers=4, at_a_time=8).limited():
-        result = await Hangs(max_concurrency=1).evaluate(inputs("a", None, "b", "c"))
+    given = inputs("a", None, "b", "c").eval_input_items
+    result = await Scoring(per_answer=1).output_of(Hangs(max_concurrency=1).evaluate, given, at_a_time=8)
     assert [item.score for item in result.eval_output_items] == [1, None, 1, 1]
     assert result.eval_output_items[1].error == "no score within 1 s (eval.general.scoring_timeout)"
     assert [item.timed_out for item in result.eval_output_items] == [False, True, False, False]
+
+
+async def test_an_evaluator_may_copy_what_it_is_given():
+    """Also deeply, although a time limit has no copy; the limit for all answers still holds."""
+
+    class Copies(Lengths):
+        async def evaluate(self, eval_input):
+            return await super().evaluate(copy.deepcopy(eval_input))
+
+    scoring = Scoring(per_answer=10)
+    result = await scoring.output_of(Copies().evaluate, inputs("abc").eval_input_items, at_a_time=8)
+    assert result.average_score == 3
 
 
 async def test_an_unrequested_cancellation_is_an_items_error():

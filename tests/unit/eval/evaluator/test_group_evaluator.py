@@ -36,8 +36,7 @@ async def test_the_repetitions_of_an_example_are_a_group():
 async def test_a_group_that_fails_or_is_late_fails_alone():
     """Its items have no score and say why; its time is that of as many scores as it has items."""
     given = [*repeat_items(rows("bad", "slow", "good"), 2)]
-    async with Scoring(per_answer=0.5, answers=len(given), at_a_time=8).limited():
-        output = await Sizes().evaluate(EvalInput(eval_input_items=given))
+    output = await Scoring(per_answer=0.5).output_of(Sizes().evaluate, given, at_a_time=8)
     assert by_id(output) == {
         **dict.fromkeys(["bad_rep0", "bad_rep1"], "ValueError: cannot compare"),
         **dict.fromkeys(["slow_rep0", "slow_rep1"], "no score within 1 s (eval.general.scoring_timeout)"),
