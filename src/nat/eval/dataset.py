@@ -12,16 +12,10 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from nat.data_models.evaluate import DatasetBaseConfig, EvalFilterConfig
+from nat.data_models.evaluate import DatasetBaseConfig, EvalFilterConfig, EvalFilterEntryConfig
 from nat.data_models.evaluator import EvalInputItem, EvaluatorBaseConfig
 from nat.data_models.intermediate_step import IntermediateStep
 from nat.errors import DatasetError, did_you_mean, one_of
-
-_NAME_THEM = "Name one of them under eval.general.dataset, or rename the column in the file."
-_DEMONSTRATIONS = (
-    "Rows of `messages` are answers to imitate: `trajectory_builders: {rollouts: {_type: dataset_traj_builder, "
-    "file_path: …}}` trains on them (docs/recipes/demonstrations.md). To play them, give each row its question."
-)
 
 Row = Mapping[str, Any]
 
@@ -29,26 +23,34 @@ _STEPS = TypeAdapter(list[IntermediateStep])
 _MAX_NAMED = 5
 _USUAL_ANSWERS = ("expected", "expected_output", "solution", "target", "label", "ground_truth", "reference", "gold")
 """Columns of other projects' datasets that have the answers."""
+_DEMONSTRATIONS = (
+    "Rows of `messages` are answers to imitate: `trajectory_builders: {rollouts: {_type: dataset_traj_builder, "
+    "file_path: …}}` trains on them (docs/recipes/demonstrations.md). To play them, give each row its question."
+)
 
 
 def eval_items(rows: Sequence[Row], config: DatasetBaseConfig, *, source: str) -> list[EvalInputItem]:
-    """The items of all rows that pass the filter; `source` names the file in errors."""
+    """The items of all rows that pass the filter; `source` names the file in errors.
+
+    Ids keep their type. Without an id column the row's number as text is its id.
+    """
     if not rows:
         raise DatasetError(f"{source} has no rows", hint="Add rows, or choose another file.")
-    columns = {column for row in rows for column in row}
+    columns, keys = {column for row in rows for column in row}, config.structure
     _check_columns(rows, columns, config, source)
-    numbered = [
-        (n, row) for n, row in enumerate(rows, start=1) if config.filter is None or passes_filter(config.filter, row)
-    ]
-    if not numbered:
+    kept = {n: row for n, row in enumerate(rows, start=1) if config.filter is None or _passes(config.filter, row)}
+    if not kept:
         raise DatasetError(f"{source}: the filter leaves none of {len(rows)} rows", hint="Widen its lists.")
-    ids = _ids(numbered, config, columns, source)
-    if not config.structure.disable:
-        key = config.structure.question_key
-        if empty := [n for n, row in numbered if _blank(row.get(key))]:
-            hint = "Fill the cells, or leave the rows out by a filter."
-            raise DatasetError(f"{source}: '{key}' is empty in {_named(empty)}", hint=hint)
-    return [_item(ids[n], row, config, f"{source}, row {n}") for n, row in numbered]
+    has_ids = config.id_key in columns
+    if has_ids:
+        _check_filled(kept, config.id_key, source, hint="Give each row an id.")
+        _check_unique(kept, config.id_key, source)
+    if not keys.disable:
+        hint = "Fill the cells, or leave the rows out by a filter."
+        _check_filled(kept, keys.question_key, source, hint=hint)
+    return [
+        _item(row[config.id_key] if has_ids else str(n), row, config, f"{source}, row {n}") for n, row in kept.items()
+    ]
 
 
 def repeat_items(items: Sequence[EvalInputItem], reps: int) -> list[EvalInputItem]:
@@ -69,19 +71,16 @@ def copies(items: Iterable[EvalInputItem]) -> dict[str, str]:
     first: dict[str, str] = {}
     found: dict[str, str] = {}
     for item in items:
-        if item.expected_output_obj not in (None, ""):
-            example = first.setdefault(_content(item), item.example)
-            if example != item.example:
-                found[item.example] = example
+        if item.expected_output_obj in (None, ""):
+            continue
+        row = item.full_dataset_entry if isinstance(item.full_dataset_entry, dict) else {}
+        id_key = next((key for key in ("id", *row) if str(row.get(key)) == item.example), None)
+        rest = {key: value for key, value in row.items() if key != id_key}
+        content = json.dumps([item.input_obj, item.expected_output_obj, rest], sort_keys=True, default=str)
+        example = first.setdefault(content, item.example)
+        if example != item.example:
+            found[item.example] = example
     return found if len(first) > 1 else {}
-
-
-def _content(item: EvalInputItem) -> str:
-    """The row without its id, which is in the column `id` or in the first that has it."""
-    row = item.full_dataset_entry if isinstance(item.full_dataset_entry, dict) else {}
-    id_key = next((key for key in ("id", *row) if str(row.get(key)) == item.example), None)
-    rest = {key: value for key, value in row.items() if key != id_key}
-    return json.dumps([item.input_obj, item.expected_output_obj, rest], sort_keys=True, default=str)
 
 
 def _item(item_id: Any, row: Row, config: DatasetBaseConfig, place: str) -> EvalInputItem:
@@ -89,76 +88,61 @@ def _item(item_id: Any, row: Row, config: DatasetBaseConfig, place: str) -> Eval
     if keys.disable:
         text = json.dumps(row, ensure_ascii=False, default=str)
         return EvalInputItem(id=item_id, input_obj=text, expected_output_obj="", full_dataset_entry=row)
-    return EvalInputItem(
-        id=item_id,
-        input_obj=row[keys.question_key],
-        expected_output_obj=row.get(keys.answer_key),
-        expected_trajectory=_steps(row.get(keys.expected_trajectory_key), place),
-        full_dataset_entry=row,
-    )
-
-
-def _steps(value: Any, place: str) -> list[IntermediateStep]:
-    """Steps from a list, or from JSON text."""
+    steps = row.get(keys.expected_trajectory_key)
     try:
-        if isinstance(value, str):
-            return _STEPS.validate_json(value) if value.strip() else []
-        return _STEPS.validate_python(value or [])
+        as_text = isinstance(steps, str)  # in CSV
+        expected = _STEPS.validate_json(str(steps).strip() or "[]") if as_text else _STEPS.validate_python(steps or [])
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
         raise DatasetError(f"{place}: the expected steps are not steps: {where}: {first['msg']}") from error
+    return EvalInputItem(
+        id=item_id,
+        input_obj=row[keys.question_key],
+        expected_output_obj=row.get(keys.answer_key),
+        expected_trajectory=expected,
+        full_dataset_entry=row,
+    )
 
 
 def _check_columns(rows: Sequence[Row], columns: set[str], config: DatasetBaseConfig, source: str) -> None:
     """Keys that the user set must be columns, and so must the question; other defaults may be absent."""
-    keys = config.structure
+    keys, findings = config.structure, []
     wanted = {"id_key": config.id_key} if "id_key" in config.model_fields_set else {}
     if not keys.disable:
-        wanted["structure.question_key"] = keys.question_key
-        if "answer_key" in keys.model_fields_set:
-            wanted["structure.answer_key"] = keys.answer_key
-        if "expected_trajectory_key" in keys.model_fields_set:
-            wanted["structure.expected_trajectory_key"] = keys.expected_trajectory_key
+        named = {"question_key"} | (keys.model_fields_set & {"answer_key", "expected_trajectory_key"})
+        wanted |= {f"structure.{key}": getattr(keys, key) for key in sorted(named)}
     others = columns - set(wanted.values())
-    findings = [_missing(f"{key} '{name}'", name, others) for key, name in wanted.items() if name not in columns]
     answers = wanted.get("structure.answer_key")
     if answers in columns and all(row.get(answers) is None for row in rows):
         findings.append(f"structure.answer_key '{answers}' is empty in all {len(rows)} rows.")
-    if config.filter is not None:
-        lists = [part.field for part in (config.filter.allowlist, config.filter.denylist) if part is not None]
-        unknown = sorted({column for fields in lists for column in fields} - columns)
-        findings += [_missing(f"filter on '{name}'", name, columns) for name in unknown]
+    missing = [(f"{key} '{name}'", name, others) for key, name in wanted.items()]
+    lists = (config.filter.allowlist, config.filter.denylist) if config.filter is not None else ()
+    missing += [(f"filter on '{name}'", name, columns) for part in lists if part is not None for name in part.field]
+    findings += [
+        f"{what}: no such column.{did_you_mean(name, known)}" for what, name, known in missing if name not in columns
+    ]
     if findings:
+        hint = "Name one of them under eval.general.dataset, or rename the column in the file."
+        if len(columns) == 1 and re.search("[;\t]", "".join(columns)):
+            hint = "Separate them by commas, not by semicolons or tabs."
+        elif "messages" in others:
+            hint = _DEMONSTRATIONS
         listed = f"The columns are {', '.join(map(repr, sorted(columns)))}."
-        only = next(iter(columns)) if len(columns) == 1 else ""
-        hint = "Separate them by commas, not by semicolons or tabs." if re.search("[;\t]", only) else _NAME_THEM
-        hint = _DEMONSTRATIONS if "messages" in others else hint
         raise DatasetError(f"{source}: {'; '.join(findings)} {listed}", hint=hint)
 
 
-def _missing(what: str, name: str, columns: set[str]) -> str:
-    return f"{what}: no such column.{did_you_mean(name, columns)}"
+def _check_filled(rows: Mapping[int, Row], column: str, source: str, *, hint: str) -> None:
+    empty = [n for n, row in rows.items() if row.get(column) is None or not str(row[column]).strip()]
+    if empty:
+        raise DatasetError(f"{source}: '{column}' is empty in {_named(empty)}", hint=hint)
 
 
-def _blank(value: Any) -> bool:
-    return value is None or (isinstance(value, str) and not value.strip())
-
-
-def _ids(rows: Sequence[tuple[int, Row]], config: DatasetBaseConfig, columns: set[str], source: str) -> dict[int, Any]:
-    """The id of each row by its number: that of the id column, or the number as text if there is no such column.
-
-    Ids keep their type, and differ as text too, since scores are attached by their text.
-    """
-    if config.id_key not in columns:
-        return {n: str(n) for n, _ in rows}
-    without = [n for n, row in rows if _blank(row.get(config.id_key))]
-    if without:
-        raise DatasetError(f"{source}: '{config.id_key}' is empty in {_named(without)}", hint="Give each row an id.")
-    ids = {n: row[config.id_key] for n, row in rows}
+def _check_unique(rows: Mapping[int, Row], column: str, source: str) -> None:
+    """Ids differ as text too, since scores are attached by their text."""
     numbers: dict[str, list[int]] = {}
-    for n, item_id in ids.items():
-        numbers.setdefault(str(item_id), []).append(n)
+    for n, row in rows.items():
+        numbers.setdefault(str(row[column]), []).append(n)
     doubled = [f"'{item_id}' in {_named(ns)}" for item_id, ns in numbers.items() if len(ns) > 1]
     if doubled:
         more = f" (and {len(doubled) - _MAX_NAMED} more ids)" if len(doubled) > _MAX_NAMED else ""
@@ -166,24 +150,21 @@ def _ids(rows: Sequence[tuple[int, Row]], config: DatasetBaseConfig, columns: se
             f"{source}: ids are not unique: {'; '.join(doubled[:_MAX_NAMED])}{more}",
             hint="Scores are attached by id; without an id column the row number is the id.",
         )
-    return ids
 
 
 def _named(numbers: Sequence[int]) -> str:
     """`row 3`, `rows 3 and 7`, `rows 1, 2, 3, 4, 5 and 95 more`."""
-    if len(numbers) == 1:
-        return f"row {numbers[0]}"
+    shown = [str(n) for n in numbers[:_MAX_NAMED]]
     if len(numbers) > _MAX_NAMED:
-        return f"rows {', '.join(map(str, numbers[:_MAX_NAMED]))} and {len(numbers) - _MAX_NAMED} more"
-    return f"rows {', '.join(map(str, numbers[:-1]))} and {numbers[-1]}"
+        shown.append(f"{len(numbers) - _MAX_NAMED} more")
+    return f"rows {', '.join(shown[:-1])} and {shown[-1]}" if len(shown) > 1 else f"row {shown[0]}"
 
 
-def passes_filter(config: EvalFilterConfig, row: Mapping[str, Any]) -> bool:
+def _passes(config: EvalFilterConfig, row: Row) -> bool:
     """True if the row matches every column of the allow list, and no column of the deny list."""
-    allowed = config.allowlist.field if config.allowlist is not None else {}
-    denied = config.denylist.field if config.denylist is not None else {}
-    return all(_matches(row.get(column), values) for column, values in allowed.items()) and not any(
-        _matches(row.get(column), values) for column, values in denied.items()
+    allowed, denied = (part or EvalFilterEntryConfig() for part in (config.allowlist, config.denylist))
+    return all(_matches(row.get(column), values) for column, values in allowed.field.items()) and not any(
+        _matches(row.get(column), values) for column, values in denied.field.items()
     )
 
 
@@ -205,7 +186,7 @@ def check_expected_answers(
     keys = dataset.structure
     if not needing or any(item.expected_output_obj is not None for item in items if not keys.disable):
         return
-    columns = {str(column) for item in items for column in item.full_dataset_entry or ()}
+    columns = _columns(items)
     if keys.disable:
         seen = "structure.disable passes the whole row to the workflow, without an expected answer"
     elif keys.answer_key in columns:
@@ -224,8 +205,7 @@ def answer_column_warning(items: Sequence[EvalInputItem], dataset: DatasetBaseCo
 
     Evaluators of plug-ins need not declare that they use expected answers.
     """
-    key = dataset.structure.answer_key
-    columns = {str(column) for item in items for column in item.full_dataset_entry or ()}
+    key, columns = dataset.structure.answer_key, _columns(items)
     if dataset.structure.disable:
         return None
     if key in columns:
@@ -244,3 +224,7 @@ def answer_column_warning(items: Sequence[EvalInputItem], dataset: DatasetBaseCo
         f"{dataset.file_path}: there is no column '{key}', so evaluators get no expected answer.{nearest} Rename it, "
         "or name it in eval.general.dataset.structure.answer_key."
     )
+
+
+def _columns(items: Sequence[EvalInputItem]) -> set[str]:
+    return {str(column) for item in items for column in item.full_dataset_entry or ()}

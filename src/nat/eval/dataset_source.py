@@ -2,11 +2,11 @@
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from nat.builder.builder import Builder
-from nat.builder.dataset_loader import DatasetLoaderInfo
 from nat.data_models.component_ref import ComponentGroup
 from nat.data_models.dataset_handler import EvalDatasetCustomConfig, EvalDatasetFileConfig
 from nat.data_models.evaluate import DatasetBaseConfig
@@ -26,21 +26,20 @@ async def items_of(config: DatasetBaseConfig, builder: Builder, known: KnownItem
 
     A function of the user's, or a plug-in's loader of another kind, is asked each time: it may give others.
     """
-    if config.file_path is None or not isinstance(config, EvalDatasetFileConfig):
-        return await load_items(config, builder)
-    state, key = _state(Path(config.file_path)), config.model_dump_json()
-    if key not in known or known[key][0] != state:
+    state, key = _file_state(config), config.model_dump_json()
+    if state is None or key not in known or known[key][0] != state:
         known[key] = state, await load_items(config, builder)
     return known[key][1]
 
 
-def _state(path: Path) -> tuple[int, int, int] | None:
-    """Changes with the file; None if there is none."""
-    try:
-        found = path.stat()
-    except OSError:
+def _file_state(config: DatasetBaseConfig) -> object:
+    """Changes with the file; None if there is none, or if another kind of loader reads it."""
+    if config.file_path is None or not isinstance(config, EvalDatasetFileConfig):
         return None
-    return found.st_ino, found.st_size, found.st_mtime_ns
+    with suppress(OSError):
+        found = Path(config.file_path).stat()
+        return found.st_ino, found.st_size, found.st_mtime_ns
+    return None
 
 
 async def load_items(config: DatasetBaseConfig, builder: Builder) -> list[EvalInputItem]:
@@ -51,15 +50,9 @@ async def load_items(config: DatasetBaseConfig, builder: Builder) -> list[EvalIn
     path = Path(config.file_path)
     try:
         async with component.build_fn(config, builder) as loader:
-            if not isinstance(loader, DatasetLoaderInfo):
-                raise DatasetError(
-                    f"the dataset loader '{component.full_type}' yielded {type(loader).__name__},"
-                    " where a DatasetLoaderInfo was expected"
-                )
             return eval_items(rows_of(loader.load_fn(path), config, source=str(path)), config, source=str(path))
     except DatasetError as error:
-        usual = _named_by(path)
-        if usual in (None, type(config)) or not isinstance(config, EvalDatasetFileConfig):
+        if _named_by(path) in (None, type(config)) or not isinstance(config, EvalDatasetFileConfig):
             raise
         hint = f"The file's name says {path.suffix}: name its format as eval.general.dataset._type."
         raise DatasetError(error.message, hint=hint) from error
@@ -110,24 +103,19 @@ def select_dataset(configured: DatasetBaseConfig | None, file: str | None) -> Da
         if configured is None:
             raise DatasetError("there is no dataset", hint="Add eval.general.dataset to the YAML, or give --dataset.")
         return configured
-    config_type = _type_of(Path(file), configured)
-    if configured is not None and type(configured) is config_type:
+    named = _named_by(Path(file))
+    if configured is not None and (
+        named in (None, type(configured)) or isinstance(configured, EvalDatasetCustomConfig)  # a function reads any
+    ):
         return configured.model_copy(update={"file_path": file})
+    if named is None:
+        raise DatasetError(
+            f"'{file}': no dataset format is named by its suffix '{Path(file).suffix}'",
+            hint=f"The formats are {', '.join(_formats())}; name one as eval.general.dataset._type.",
+        )
     given = set() if configured is None else configured.model_fields_set
     shared = given & set(DatasetBaseConfig.model_fields) - {"type", "file_path"}  # apply to every format
-    return config_type(file_path=file, **{name: getattr(configured, name) for name in shared})
-
-
-def _type_of(file: Path, configured: DatasetBaseConfig | None) -> type[DatasetBaseConfig]:
-    """The dataset type named like the file's suffix; the configured one without it, or if a function reads any file."""
-    if (named := _named_by(file)) is not None and not isinstance(configured, EvalDatasetCustomConfig):
-        return named
-    if configured is not None:
-        return type(configured)
-    raise DatasetError(
-        f"'{file}': no dataset format is named by its suffix '{file.suffix}'",
-        hint=f"The formats are {', '.join(_formats())}; name one as eval.general.dataset._type.",
-    )
+    return named(file_path=file, **{name: getattr(configured, name) for name in shared})
 
 
 def _named_by(file: Path) -> type[DatasetBaseConfig] | None:
