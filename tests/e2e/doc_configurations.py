@@ -5,14 +5,10 @@ import re
 from pathlib import Path
 
 from e2e.doc_pages import ROOT, Block
-from nat.config.components import ComponentParser
-from nat.config.defaults import with_defaults
-from nat.config.findings import Findings
 from nat.config.load import parse_config
-from nat.config.sources import deep_merge, expand_variables, parse_yaml, read_tree
-from nat.config.validation import drop_unsupported, validate
+from nat.config.sources import deep_merge, parse_yaml, read_tree
 from nat.data_models.config import Config
-from nat.registry.catalog import current_catalog
+from nat.errors import ConfigError
 
 _VARIABLE = re.compile(r"\$(?:\{([A-Za-z_]\w*)\}|([A-Za-z_]\w*))")
 """A variable without a default, which must be set."""
@@ -41,12 +37,8 @@ def _check_fragment(tree: dict, block: Block, environ: dict[str, str]) -> None:
     """Check a fragment as a whole file, except for references to sections that the block does not show."""
     unknown = set(tree) - set(Config.model_fields)
     assert not unknown, f"no sections: {sorted(unknown)}"
-    findings = Findings()
-    filled = expand_variables(tree, environ, findings)
-    raw = drop_unsupported(_TRAINS | filled.tree, findings, current_catalog())
-    raw = with_defaults(raw, current_catalog())
-    parsed = ComponentParser(current_catalog(), filled.texts, findings).parse_all(raw)
-    for name in ("general", "eval", "finetuning"):
-        if name in parsed:
-            validate(Config.model_fields[name].annotation, parsed[name], (name,), filled.texts, findings)
-    findings.raise_if_any(block.place)
+    try:
+        parse_config(_TRAINS | tree, source=block.place, environ=environ)
+    except ConfigError as error:
+        wrong = [each for each in error.findings if " is not under " not in each and not each.startswith("imports.")]
+        assert not wrong, wrong

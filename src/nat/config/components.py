@@ -1,14 +1,12 @@
-"""Choose the class of each component by its `_type`, and check that every reference names an existing component."""
+"""The sections of a YAML that hold components: the class of each, and the references between them."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
+from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from nat.config.findings import Findings, KeyPath, preview
-from nat.config.sources import Tree
-from nat.config.validation import validate
+from nat.config.findings import KeyPath, preview
 from nat.data_models.common import TypedBaseModel
 from nat.data_models.component_ref import ComponentGroup, ComponentRef, TrainedLLMRef, UntrainedLLMRef
 from nat.data_models.config import Config
@@ -28,127 +26,75 @@ NAMED_SECTIONS: dict[KeyPath, ComponentGroup] = {
 }
 """Mappings from a name to a component."""
 
-SINGLE_SECTIONS: dict[KeyPath, ComponentGroup] = {
-    ("workflow",): ComponentGroup.FUNCTIONS,
-    ("eval", "general", "dataset"): ComponentGroup.DATASETS,
-}
-"""Keys with exactly one component."""
-
-
-@dataclass(frozen=True)
-class ComponentParser:
-    """Turns raw components into configs of registered classes, and reports what is wrong."""
-
-    catalog: Catalog
-    texts: Mapping[KeyPath, str]
-    findings: Findings
-    written: Tree = field(default_factory=dict)
-    """The file, without overrides."""
-    imports_failed: bool = False
-    """True if the components of a file or module are missing; types that only it may have are not reported."""
-
-    def parse_all(self, tree: Tree) -> Tree:
-        """Replace each component by its config; a wrong one is reported and left out."""
-        for path, group in NAMED_SECTIONS.items():
-            tree = _put(tree, path, self._section(value_at(tree, path), path, group))
-        for path, group in SINGLE_SECTIONS.items():
-            raw = value_at(tree, path)
-            tree = _put(tree, path, None if raw is None else self._component(raw, path, group))
-        return tree
-
-    def _section(self, raw: Any, path: KeyPath, group: ComponentGroup) -> dict[str, TypedBaseModel] | None:
-        if raw is None:
-            return None
-        if not isinstance(raw, dict):
-            wanted = "a mapping from names to components, such as {NAME: {_type: …}}"
-            self.findings.add(path, f"expected {wanted}, got {preview(raw, path=path)}")
-            return None
-        parsed = {str(name): self._component(component, (*path, name), group) for name, component in raw.items()}
-        return {name: config for name, config in parsed.items() if config is not None}
-
-    def _component(self, raw: Any, path: KeyPath, group: ComponentGroup) -> TypedBaseModel | None:
-        if isinstance(raw, TypedBaseModel):
-            return raw
-        if not isinstance(raw, dict):
-            known = self.catalog.components[group]
-            given = isinstance(raw, str) and known.has(raw)
-            advice = f"write {{_type: {raw}}}" if given else f"the types are {one_of(known.names())}"
-            seen = f"expected a mapping with the key _type, got {preview(raw, path=path)}; {advice}"
-            self.findings.add(path, seen)
-            return None
-        type_name = TypedBaseModel.discriminator(raw)
-        if type_name is None:
-            self._add_untyped(raw, path, group)
-            return None
-        try:
-            config_type = self.catalog.component(group, type_name).config_type
-        except RegistryError as error:
-            if not self.imports_failed or did_you_mean(type_name, self.catalog.components[group].names()):
-                self.findings.add((*path, "_type"), error.in_line)
-            return None
-        return validate(config_type, raw, path, self.texts, self.findings)
-
-    def _add_untyped(self, raw: Tree, path: KeyPath, group: ComponentGroup) -> None:
-        """Report a component without `_type`; one that only an override names is a typo in its name."""
-        known, section = one_of(self.catalog.components[group].names()), value_at(self.written, path[:-1])
-        if isinstance(section, dict) and path[-1] not in section and path[:-1] in NAMED_SECTIONS:
-            names = _names(section)
-            text = f"there is no '{path[-1]}' in the file.{did_you_mean(str(path[-1]), names)} There: {one_of(names)}."
-            self.findings.add(path, f"{text} To add one, set its _type, too.")
-        elif "_type" in raw:
-            wanted = f"expected the name of a type, got {preview(raw['_type'])}"
-            self.findings.add((*path, "_type"), f"{wanted}; registered: {known}")
-        else:
-            self.findings.add((*path, "_type"), f"this key is required. Registered: {known}")
-
 
 def value_at(tree: Any, path: KeyPath) -> Any:
-    """The value at a path, None if there is none."""
+    """The value at a path, None if there is none; what is no mapping on the way is returned itself."""
     for key in path:
         if not isinstance(tree, dict):
-            return None
+            return tree
         tree = tree.get(key)
     return tree
 
 
-def _put(tree: Tree, path: KeyPath, value: Any) -> Tree:
-    """A copy of the tree with `value` at a path; None removes the key."""
-    key, rest = str(path[0]), path[1:]
-    if rest:
-        child = tree.get(key)
-        return {**tree, key: _put(child, rest, value)} if isinstance(child, dict) else tree
-    return {k: v for k, v in tree.items() if k != key} if value is None else {**tree, key: value}
+def names_in(tree: Any) -> dict[ComponentGroup, list[str] | None]:
+    """The names in each section; None where the section is no mapping, which is an error of its own."""
+    sections = {group: value_at(tree, path) for path, group in NAMED_SECTIONS.items()}
+    return {
+        group: [str(name) for name in section or ()] if isinstance(section, dict | None) else None
+        for group, section in sections.items()
+    }
 
 
-def check_references(raw: Tree, parsed: Tree, findings: Findings) -> None:
-    """Report references to names that no section has; `raw` includes components that failed to parse."""
-    names = {group: _names(value_at(raw, path)) for path, group in NAMED_SECTIONS.items()}
-    unreadable = {group for path, group in NAMED_SECTIONS.items() if not _readable(raw, path)}
-    for path, ref in _references(parsed, ()):
-        if ref.component_group in unreadable:
-            continue
-        known = names.get(ref.component_group)
-        if known is None:
-            findings.add(path, f"'{ref}' names one of {ref.component_group}, which are not part of this project")
-        elif ref not in known:
-            findings.add(
-                path,
-                f"'{ref}' is not under {ref.component_group}.{did_you_mean(ref, known)} There: {one_of(known)}.",
-            )
+def chooser(
+    catalog: Catalog, *, imports_failed: bool
+) -> Callable[[type[TypedBaseModel], Any], type[TypedBaseModel] | None]:
+    """The function that chooses the class of a raw component by its `_type`; None where no choice is to be made.
+
+    If imports failed, an unknown type that resembles no known one is not an error of its own: it raises `of_import`.
+    """
+
+    def choose(base: type[TypedBaseModel], raw: Any) -> type[TypedBaseModel] | None:
+        if (group := catalog.group_of(base)) is None:
+            return None
+        known = catalog.components[group]
+        if not isinstance(raw, dict):
+            advice = f"write {{_type: {raw}}}" if isinstance(raw, str) and known.has(raw) else None
+            advice = advice or f"the types are {one_of(known.names())}"
+            raise _error(f"expected a mapping with the key _type, got {preview(raw)}; {advice}")
+        name = TypedBaseModel.discriminator(raw)
+        if name is None:
+            seen = "this key is required" if "_type" not in raw else f"expected a name, got {preview(raw['_type'])}"
+            raise _at_type(base, raw, _error(f"{seen}. Registered: {one_of(known.names())}"))
+        try:
+            return known.get(name).config_type
+        except RegistryError as error:
+            expected_of_import = imports_failed and not did_you_mean(name, known.names())
+            kind = "of_import" if expected_of_import else "component"
+            raise _at_type(base, raw, _error(error.in_line, kind)) from None
+
+    return choose
 
 
-def _names(section: Any) -> set[str]:
-    return {str(name) for name in section} if isinstance(section, dict) else set()
+def _error(text: str, kind: str = "component") -> PydanticCustomError:
+    return PydanticCustomError(kind, "{text}", {"text": text})
 
 
-def _readable(tree: Any, path: KeyPath) -> bool:
-    """False if something on the path is no mapping, which is an error of its own."""
-    return tree is None or (isinstance(tree, dict) and (not path or _readable(tree.get(path[0]), path[1:])))
+def _at_type(base: type[BaseModel], raw: Any, error: PydanticCustomError) -> ValidationError:
+    """The error at the key `_type` of a component."""
+    return ValidationError.from_exception_data(
+        base.__name__, [InitErrorDetails(type=error, loc=("_type",), input=raw.get("_type"))]
+    )
 
 
-def references_of(config: BaseModel) -> list[ComponentRef]:
-    """Every reference inside one component's config."""
-    return [ref for _, ref in _references(config, ())]
+def references_of(value: Any) -> list[ComponentRef]:
+    """Every reference inside a component's config."""
+    if isinstance(value, ComponentRef):
+        return [value]
+    if isinstance(value, BaseModel):
+        value = [getattr(value, name) for name in type(value).model_fields]
+    elif isinstance(value, dict):
+        value = list(value.values())
+    return [ref for item in value for ref in references_of(item)] if isinstance(value, list | tuple | set) else []
 
 
 def trained_llms(adapters: Mapping[str, BaseModel], name: str) -> set[str]:
@@ -163,20 +109,6 @@ def judges_of(evaluator: BaseModel) -> set[str]:
     """The LLMs that an evaluator's config refers to, without those that it may ask while they are trained."""
     refs = references_of(evaluator)
     return {str(r) for r in refs if r.component_group is ComponentGroup.LLMS and not isinstance(r, TrainedLLMRef)}
-
-
-def _references(value: Any, path: KeyPath) -> Iterator[tuple[KeyPath, ComponentRef]]:
-    if isinstance(value, ComponentRef):
-        yield path, value
-    elif isinstance(value, BaseModel):
-        for name in type(value).model_fields:
-            yield from _references(getattr(value, name), (*path, name))
-    elif isinstance(value, dict):
-        for key, item in value.items():
-            yield from _references(item, (*path, key))
-    elif isinstance(value, (list, tuple, set)):
-        for index, item in enumerate(value):
-            yield from _references(item, (*path, index))
 
 
 def named_components(config: Config) -> Iterator[tuple[ComponentGroup, str, TypedBaseModel]]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Mapping
 from itertools import chain, count
 from typing import Any, TypeVar
 
-from nat.config.sources import Tree
+from nat.config.findings import Tree
 from nat.data_models.common import TypedBaseModel
 from nat.data_models.component_ref import ComponentGroup
 from nat.data_models.config import Config

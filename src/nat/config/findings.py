@@ -1,20 +1,27 @@
-"""Collect everything that is wrong with a configuration, and raise it once."""
+"""Say what is wrong with a configuration: pydantic's errors, one sentence for each key of the file."""
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, get_args
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import is_dataclass
+from typing import Any, get_args, get_origin, get_type_hints, is_typeddict
 
-from pydantic import BaseModel, ValidationError
+from pydantic import AliasChoices, BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from nat.config.secrets import names_secret, redacted
-from nat.errors import LIST, MAPPING, ConfigError, did_you_mean, expected, one_of
+from nat.data_models.common import TypedBaseModel
+from nat.data_models.config import Config
+from nat.errors import LIST, MAPPING, did_you_mean, expected, one_of
+from nat.registry.catalog import current_catalog
 from nat.secrets import REDACTED, excerpt
 
+Tree = dict[str, Any]
 KeyPath = tuple[str | int, ...]
 """The keys and indices that lead to a value."""
+UNKNOWN_KEY = {"extra_forbidden", "unexpected_keyword_argument"}
+"""Pydantic's types of the error about a key that a class does not have."""
 _KEY = re.compile(r"_?[a-z]\w*")
 """A key, in contrast to the name that pydantic gives to a part of a union."""
 _MAX_KEYS = 12
@@ -23,99 +30,67 @@ _OF_THE_TOOLKIT = {
     **dict.fromkeys(("optimizable_params", "search_space"), "this project has no optimizer"),
 }
 """Options of all LLMs of the toolkit, and why they are none here."""
+UNSUPPORTED_SECTIONS = {
+    "embedders": "embedders",
+    "memory": "memory stores",
+    "object_stores": "object stores",
+    "retrievers": "retrievers",
+    "authentication": "authentication providers",
+    "middleware": "middleware",
+    "function_groups": "function groups",
+    "optimizer": "the optimizer",
+}
+"""Sections of the toolkit that this project has not, in words."""
 
 
-class Findings:
-    """Errors by YAML path; loading continues after each, so that the user sees all of them."""
+def findings_in(errors: Iterable[ErrorDetails], tree: Tree) -> list[str]:
+    """Pydantic's errors about the whole tree as `path: what is wrong`; the parts of a union make one finding."""
+    found: dict[KeyPath, list[ErrorDetails]] = {}
+    for error in errors:
+        found.setdefault(tuple(_keys(error["loc"], tree)), []).append(error)
+    missing = {path for path, [first, *_] in found.items() if first["type"] == "missing"}
+    texts: dict[KeyPath, str] = {}
+    for path, details in found.items():
+        owner = owner_of(path, tree)
+        if details[0]["type"] in UNKNOWN_KEY:
+            beside = {str(each[-1]) for each in missing if each[:-1] == path[:-1]}
+            meant = {key for key in beside if did_you_mean(str(path[-1]), [key])}  # one mistake, not two
+            missing -= {(*path[:-1], key) for key in meant}
+            texts[path] = unknown_key(path, meant or _known_keys(owner))
+        elif details[0]["type"] != "missing":
+            texts[path] = _wrong_value(details, _field(owner, path), path)
+    texts |= {path: f"this key is required{_meaning(owner_of(path, tree), path)}" for path in missing}
+    return [f"{dotted(path)}: {texts[path]}" for path in found if path in texts]
 
-    def __init__(self) -> None:
-        self._found: list[str] = []
 
-    def add(self, path: KeyPath, message: str) -> None:
-        found = f"{dotted(path)}: {message}"
-        if found not in self._found:
-            self._found.append(found)
+def keeps_unknown_keys(location: KeyPath, tree: Tree) -> bool:
+    """True if the class at an error's location keeps keys that it does not know, to pass them on."""
+    owner = owner_of(tuple(_keys(location, tree)), tree)
+    return isinstance(owner, type) and issubclass(owner, BaseModel) and owner.model_config.get("extra") == "allow"
 
-    def add_unknown_key(self, path: KeyPath, known: set[str]) -> None:
-        """Report a key; `known` are the keys that are allowed there."""
-        keys = known - {"type", "reward"}
-        hint, why = _similar(path, keys), _OF_THE_TOOLKIT.get(str(path[-1]))
-        if path[0] == "llms" and why is not None:
-            hint = f" Leave it out: {why}."
-        elif keys >= {"base_url", "extra_body"}:
-            hint += " Put fields that only this server knows under extra_body."
-        self.add(path, f"unknown key.{hint}")
 
-    def add_unknown_section(self, key: str, known: Iterable[str]) -> None:
-        """Report a key at the top of the file."""
-        found = did_you_mean(key, known)
-        self.add((key,), f"unknown section.{found or f' Known: {one_of(known)}.'}")
-
-    def add_validation(self, path: KeyPath, error: ValidationError, model: type[BaseModel], raw: Any) -> None:
-        """Report pydantic's errors about `raw`, one for each key; `model` has the keys that are allowed."""
-        found: dict[KeyPath, list[ErrorDetails]] = {}
-        for detail in error.errors(include_url=False):  # each part of a union has errors, under the part's name
-            found.setdefault(tuple(_keys(detail, raw)), []).append(detail)
-        misspelt = dict(_misspelt(found))
-        for wrong, key in misspelt.items():
-            self.add((*path, *wrong), f"unknown key.{did_you_mean(str(wrong[-1]), [key])}")
-        told = {*misspelt, *((*wrong[:-1], key) for wrong, key in misspelt.items())}
-        for location in [each for each in found if each not in told]:
-            self._add_wrong((*path, *location), found[location], model, location)
-
-    def _add_wrong(
-        self, here: KeyPath, details: Sequence[ErrorDetails], model: type[BaseModel], location: KeyPath
-    ) -> None:
-        keys = [part for part in location if isinstance(part, str)]
-        owner, kind = _owner(model, keys), details[0]["type"]
-        field = None if owner is None or not keys else _field(owner, keys[-1])
-        if kind == "extra_forbidden":
-            self.add_unknown_key(here, set() if owner is None else known_keys(owner))
-        elif kind == "missing":
-            told = "" if field is None or field.description is None else " ".join(field.description.split())
-            meaning = f" ({re.split('[.;] ', told)[0].rstrip('.')})" if told else ""
-            self.add(here, f"this key is required{meaning}")
-        else:
-            self.add(here, _wrong_value(details, field, here))
-
-    def raise_if_any(self, source: str) -> None:
-        if self._found:
-            raise ConfigError(self._found, source=source)
-
-    def __bool__(self) -> bool:
-        return bool(self._found)
+def unknown_key(path: KeyPath, known: set[str]) -> str:
+    """What to write in place of a key; `known` are the keys that are allowed there."""
+    key, keys = str(path[-1]), known - {"type", "reward"}
+    if len(path) == 1 and key in UNSUPPORTED_SECTIONS:
+        where = "remove the section, or train in the toolkit's environment: docs/from/nat.md"
+        return f"{UNSUPPORTED_SECTIONS[key]} are not part of this project; {where}"
+    if path[0] == "llms" and key in _OF_THE_TOOLKIT:
+        return f"unknown key. Leave it out: {_OF_THE_TOOLKIT[key]}."
+    hint = did_you_mean(key, keys)
+    if not hint and len(keys) > _MAX_KEYS and len(path) > 1:
+        hint = " docs/reference/configuration/index.md lists all keys."
+    elif not hint and keys:
+        hint = f" Known keys: {one_of(keys)}."
+    of_server = (
+        " Put fields that only this server knows under extra_body." if keys >= {"base_url", "extra_body"} else ""
+    )
+    return f"unknown key.{hint}{of_server}"
 
 
 def dotted(path: KeyPath) -> str:
     """`a.b.0` for the keys a, b and the index 0; `(root)` for the whole file."""
     return ".".join(str(part) for part in path) or "(root)"
-
-
-def known_keys(model: type[BaseModel]) -> set[str]:
-    """The keys that a YAML may use for a model's fields."""
-    return {key for name, field in model.model_fields.items() for key in (field.serialization_alias or name, name)}
-
-
-def _owner(model: type[BaseModel], keys: Sequence[str]) -> type[BaseModel] | None:
-    """The model that has the last of the keys; None if it is not inside a model."""
-    parent: type[BaseModel] | None = model
-    for key in keys[:-1]:
-        field = None if parent is None else _field(parent, key)
-        parent = None if field is None else next(_models(field.annotation), None)
-    return parent
-
-
-def _field(model: type[BaseModel], key: str | int) -> FieldInfo | None:
-    fields = model.model_fields
-    of_alias = (field for field in fields.values() if key in (field.serialization_alias, field.alias))
-    return fields.get(str(key)) or next(of_alias, None)
-
-
-def _models(annotation: Any) -> Iterator[type[BaseModel]]:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        yield annotation
-    for argument in get_args(annotation):
-        yield from _models(argument)
 
 
 def preview(value: Any, *, path: KeyPath = (), length: int = 60) -> str:
@@ -125,26 +100,71 @@ def preview(value: Any, *, path: KeyPath = (), length: int = 60) -> str:
     return REDACTED if names_secret(path) else excerpt(repr(redacted(value)), length)
 
 
-def _similar(path: KeyPath, keys: set[str]) -> str:
-    """The key that was meant, or all keys unless they are many; with a leading blank."""
-    if suggestion := did_you_mean(str(path[-1]), keys):
-        return suggestion
-    if len(keys) > _MAX_KEYS:
-        return " docs/reference/configuration/index.md lists all keys."
-    return f" Known keys: {one_of(keys)}." if keys else ""
+def owner_of(path: KeyPath, tree: Any) -> Any:
+    """The class that has, or would have, the last key of a path; None if there is none, as in a mapping."""
+    annotation: Any = Config
+    for key in path[:-1]:
+        annotation = _below(annotation, key)
+        tree = tree.get(key) if isinstance(tree, dict) else tree[int(key)] if isinstance(tree, list) else None
+        kinds = list(_classes(annotation))
+        if kinds and (group := current_catalog().group_of(kinds[0])) is not None:
+            registered, name = current_catalog().components[group], TypedBaseModel.discriminator(tree)
+            annotation = registered.get(name).config_type if name is not None and registered.has(name) else kinds[0]
+    return next(_classes(annotation), None)
 
 
-def _misspelt(found: Mapping[KeyPath, Sequence[ErrorDetails]]) -> Iterator[tuple[KeyPath, str]]:
-    """Unknown keys that resemble a required one that is missing beside them: one mistake, not two."""
-    missing = [location for location, details in found.items() if details[0]["type"] == "missing"]
-    for location, details in found.items():
-        beside = [str(key) for *parent, key in missing if tuple(parent) == location[:-1]]
-        if details[0]["type"] == "extra_forbidden":
-            yield from ((location, key) for key in beside if did_you_mean(str(location[-1]), [key]))
+def _below(annotation: Any, key: str | int) -> Any:
+    """The annotation of what a key or index of a value leads to."""
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if isinstance(key, str) and origin is None:
+        return _annotations(annotation).get(key)
+    if origin in (dict, list, tuple, set):
+        return arguments[-1] if origin is dict else arguments[0]
+    return next((found for each in arguments if (found := _below(each, key)) is not None), None)
 
 
-def _keys(detail: ErrorDetails, node: Any) -> Iterator[str | int]:
-    for part in detail["loc"]:
+def _annotations(kind: Any) -> dict[str, Any]:
+    """The annotation of each key that a YAML may use for a class's fields."""
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        fields = kind.model_fields.items()
+        return {key: field.annotation for name, field in fields for key in (name, *_aliases(field))}
+    return get_type_hints(kind) if isinstance(kind, type) and (is_dataclass(kind) or is_typeddict(kind)) else {}
+
+
+def _aliases(field: FieldInfo) -> list[str]:
+    alias = field.validation_alias
+    return [each for each in (alias.choices if isinstance(alias, AliasChoices) else [alias]) if isinstance(each, str)]
+
+
+def _classes(annotation: Any) -> Iterator[Any]:
+    """The classes with keys that a value of an annotation may have; not those of its items."""
+    if _annotations(annotation):
+        yield annotation
+    if get_origin(annotation) not in (dict, list, tuple, set):
+        for argument in get_args(annotation):
+            yield from _classes(argument)
+
+
+def _known_keys(owner: Any) -> set[str]:
+    return set(_annotations(owner))
+
+
+def _field(owner: Any, path: KeyPath) -> FieldInfo | None:
+    if not path or not (isinstance(owner, type) and issubclass(owner, BaseModel)):
+        return None
+    return next((field for name, field in owner.model_fields.items() if path[-1] in (name, *_aliases(field))), None)
+
+
+def _meaning(owner: Any, path: KeyPath) -> str:
+    """What a missing key means, by the first sentence of its description."""
+    field = _field(owner, path)
+    told = "" if field is None or field.description is None else " ".join(field.description.split())
+    return f" ({re.split('[.;] ', told)[0].rstrip('.')})" if told else ""
+
+
+def _keys(location: Sequence[str | int], node: Any) -> Iterator[str | int]:
+    """The keys of the file in an error's location, which has the names of a union's parts, too."""
+    for part in location:
         if (isinstance(node, dict) and part in node) or (isinstance(node, list) and isinstance(part, int)):
             node = node[part]  # type: ignore[index] # a key of a mapping, or an index of a list
         elif not isinstance(node, dict) or not _KEY.fullmatch(str(part)):
@@ -154,33 +174,33 @@ def _keys(detail: ErrorDetails, node: Any) -> Iterator[str | int]:
 
 def _wrong_value(details: Sequence[ErrorDetails], field: FieldInfo | None, path: KeyPath) -> str:
     """What was wanted, what was found, and how to write what was probably meant."""
-    value, model = details[0]["input"], next(_models(field.annotation), None) if field is not None else None
+    value, kind = details[0]["input"], details[0]["type"]
+    model = None if field is None else next(_classes(field.annotation), None)
     texts = list(dict.fromkeys(expected(dict(detail)) for detail in details))
     text = " or ".join([texts[0], *(each.removeprefix("expected ") for each in texts[1:])])
-    if MAPPING in text and model is not None:
-        text = text.replace(MAPPING, mapping_of(model))
+    if kind in ("component", "reference"):
+        return text
+    if MAPPING in text and model is not None and current_catalog().group_of(model) is None:
+        keys = sorted(_known_keys(model) - {"type", "_type"})
+        text = text.replace(
+            MAPPING, f"a mapping (keys: {', '.join(keys[:_MAX_KEYS])}{', …' if len(keys) > _MAX_KEYS else ''})"
+        )
     seen = preview(value, path=path, length=80)
-    if details[0]["type"] == "value_error":
+    if kind == "value_error":
         return text if seen in text or names_secret(path) or isinstance(value, dict) else f"{text}; got {seen}"
     return f"{text}, got {seen}{'' if names_secret(path) else _advice(text, value, model)}"
 
 
-def _advice(text: str, value: Any, model: type[BaseModel] | None) -> str:
+def _advice(text: str, value: Any, model: Any) -> str:
     """How to write what was probably meant, with a leading `; `."""
     is_scalar = isinstance(value, str | int | float)
     if isinstance(value, str) and LIST in text and "mapping" not in text:
         return f"; write [{value}]"
     if text == "expected a text" and is_scalar:
         return "; put it in quotes"
-    if model is not None and is_scalar and "mapping" in text:
+    if isinstance(model, type) and issubclass(model, BaseModel) and is_scalar and "mapping" in text:
         needed = [name for name, field in model.model_fields.items() if field.is_required()]
         if value is True:
             return "; write {enabled: true}" if "enabled" in model.model_fields else "; write {} for its defaults"
         return f"; write {{{needed[0]}: {value}}}" if len(needed) == 1 else ""
     return ""
-
-
-def mapping_of(model: type[BaseModel]) -> str:
-    """What a model is in a YAML: `a mapping (keys: alpha, rank)`."""
-    keys = sorted(known_keys(model) - {"type"})
-    return f"a mapping (keys: {', '.join(keys[:_MAX_KEYS])}{', …' if len(keys) > _MAX_KEYS else ''})"

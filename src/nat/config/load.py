@@ -1,27 +1,51 @@
 """Load a configuration: file, overrides, environment, components, references, in this order; and dump it as YAML."""
 
+import logging
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import reduce
+from operator import getitem
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import yaml
-from pydantic import BaseModel
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 
-from nat.config.components import ComponentParser, check_references
+from nat.config.components import NAMED_SECTIONS, chooser, names_in, value_at
 from nat.config.defaults import with_defaults
-from nat.config.findings import Findings, KeyPath, mapping_of, preview
+from nat.config.findings import (
+    UNKNOWN_KEY,
+    UNSUPPORTED_SECTIONS,
+    KeyPath,
+    Tree,
+    dotted,
+    findings_in,
+    keeps_unknown_keys,
+)
 from nat.config.secrets import environment_secrets, redacted, secrets_in
-from nat.config.sources import Override, Tree, apply_overrides, expand_variables, format_yaml, parse_yaml, read_tree
-from nat.config.validation import drop_unsupported, validate
+from nat.config.sources import Override, apply_overrides, expand_variables, format_yaml, parse_yaml, read_tree
+from nat.data_models.common import TypedBaseModel
+from nat.data_models.component_ref import ComponentGroup
 from nat.data_models.config import Config
 from nat.data_models.function import EmptyFunctionConfig
-from nat.errors import ConfigError, RegistryError, one_of
+from nat.errors import ConfigError, RegistryError, did_you_mean, one_of
 from nat.registry.catalog import current_catalog
 from nat.registry.discovery import discover_components
 from nat.registry.imports import import_components
 from nat.secrets import REDACTED, known_secrets
+
+logger = logging.getLogger(__name__)
+
+WITHOUT_EFFECT: tuple[KeyPath, ...] = (
+    ("general", "use_uvloop"),
+    ("general", "front_end"),
+    ("eval", "general", "workflow_alias"),
+    ("eval", "general", "profiler"),
+    ("eval", "general", "validate_llm_endpoints"),
+)
+"""Keys that are accepted with a warning: they do not concern a finetuning run."""
 
 
 def load_config(
@@ -48,58 +72,93 @@ def parse_config(
 ) -> Config:
     """Turn a tree of plain values into a Config; `source` names the tree in errors."""
     discover_components()
-    findings = Findings()
+    findings: list[str] = []
     environ = os.environ if environ is None else environ
     filled = expand_variables(apply_overrides(tree, overrides, findings), environ, findings)
     known_secrets.remember({*filled.secrets, *environment_secrets(environ), *secrets_in(filled.tree)})
     imports_failed = not _import(filled.tree.get("imports"), findings)
-    raw = with_defaults(drop_unsupported(filled.tree, findings, current_catalog()), current_catalog())
-    parsed = ComponentParser(current_catalog(), filled.texts, findings, tree, imports_failed).parse_all(raw)
-    sections = _sections(parsed, filled.texts, findings)
-    check_references(raw, sections, findings)
-    findings.raise_if_any(source)
-    return Config(**sections)
+    complete = with_defaults(_with_effect(filled.tree), current_catalog())
+    choose = chooser(current_catalog(), imports_failed=imports_failed)
+    context = {"choose": choose, "names": names_in(complete)}
+    _drop_misnamed(complete, tree, findings)
+    config = _validated(complete, filled.texts, context, findings)
+    if config is None or findings:
+        raise ConfigError(list(dict.fromkeys(findings)), source=source)
+    return config
 
 
-def _import(names: Any, findings: Findings) -> bool:
+def _import(names: Any, findings: list[str]) -> bool:
     """Import what the configuration names, before its components are looked up; False if one cannot be imported."""
-    if not isinstance(names, list | None):
-        findings.add(("imports",), f"expected a list of Python files and modules, got {preview(names)}")
-        return False
-    found = True
-    for index, name in enumerate(names or ()):
+    before = len(findings)
+    for index, name in enumerate(names if isinstance(names, list) else ()):
         try:
-            import_components(str(name))
+            if isinstance(name, str):
+                import_components(name)
         except RegistryError as error:
-            findings.add(("imports", index), error.in_line)
-            found = False
-    return found
+            findings.append(f"imports.{index}: {error.in_line}")
+    return len(findings) == before
 
 
-def _sections(tree: Tree, texts: Mapping[KeyPath, str], findings: Findings) -> dict[str, Any]:
-    """Validate each top-level section on its own, so that one wrong section does not hide the others."""
-    known = Config.model_fields
-    sections: dict[str, Any] = {}
-    for key, value in tree.items():
-        if key not in known:
-            findings.add_unknown_section(str(key), known)
-        elif isinstance(value, dict) and (model := _model_of(key)) is not None:
-            section = validate(model, value, (key,), texts, findings)
-            if section is not None:
-                sections[key] = section
-        elif value is not None and (model := _model_of(key)) is not None and not isinstance(value, BaseModel):
-            findings.add((key,), f"expected {mapping_of(model)}, got {preview(value, path=(key,))}")
-        elif value is not None:
-            sections[key] = value
-    return sections
+def _with_effect(tree: Tree) -> Tree:
+    """The tree without empty sections, and without keys that have no effect, which are reported."""
+    telemetry = value_at(tree, ("general", "telemetry"))
+    keys = telemetry.items() if isinstance(telemetry, dict) else ()
+    known = current_catalog().components[ComponentGroup.EVAL_CALLBACKS]
+    others: list[KeyPath] = [("general", "telemetry", key) for key, _ in keys if key != "tracing"]
+    exporters = value_at(tree, tracing := ("general", "telemetry", "tracing"))
+    for name, raw in exporters.items() if isinstance(exporters, dict) else ():
+        others += [] if known.has(TypedBaseModel.discriminator(raw)) else [(*tracing, name)]
+    for path in (*WITHOUT_EFFECT, *others):
+        above = value_at(tree, path[:-1])
+        if isinstance(above, dict) and path[-1] in above:
+            logger.warning("%s has no effect here", dotted(path))
+            del above[path[-1]]
+    for path in NAMED_SECTIONS:
+        above = value_at(tree, path[:-1])
+        if isinstance(above, dict) and above.get(path[-1], ...) is None:
+            del above[path[-1]]
+    return {
+        key: value for key, value in tree.items() if value is not None and (value or key not in UNSUPPORTED_SECTIONS)
+    }
 
 
-def _model_of(section: str) -> type[BaseModel] | None:
-    """The model of a section; None for a mapping of components."""
-    annotation: Any = Config.model_fields[section].annotation
-    if isinstance(annotation, type) and not get_args(annotation) and issubclass(annotation, BaseModel):
-        return annotation
-    return None
+def _drop_misnamed(tree: Tree, written: Tree, findings: list[str]) -> None:
+    """Report components without a type that only an override names: a typo in the name."""
+    for path in NAMED_SECTIONS:
+        section, names = value_at(tree, path), value_at(written, path)
+        if not isinstance(section, dict) or not isinstance(names, dict):
+            continue
+        for name in [each for each in section if each not in names]:
+            if isinstance(section[name], dict) and not {"_type", "type"} & section[name].keys():
+                del section[name]
+                text = f"there is no '{name}' in the file.{did_you_mean(name, names)} There: {one_of(names)}."
+                findings.append(f"{dotted((*path, name))}: {text} To add one, set its _type, too.")
+
+
+def _validated(tree: Tree, texts: Mapping[KeyPath, str], context: dict[str, Any], findings: list[str]) -> Config | None:
+    """Validate the whole tree, and report what is wrong with it, also a key that a class would drop silently.
+
+    `texts` holds the values of environment variables as text: `${KEY}` with the value 12345 is a number in YAML, but a
+    field of type text gets the text.
+    """
+    config, errors = None, list[ErrorDetails]()
+    try:
+        config = Config.model_validate(tree, context={**context, "extra": None})
+    except ValidationError as error:
+        errors = error.errors(include_url=False)
+    as_text = [e["loc"] for e in errors if e["type"] in {"string_type", "path_type"} and e["loc"] in texts]
+    if as_text:
+        for *above, key in as_text:
+            node: Any = reduce(getitem, above, tree)  # type: ignore[arg-type] # keys of mappings, indices of lists
+            node[key] = texts[(*above, key)]
+        return _validated(tree, {}, context, findings)
+    try:
+        Config.model_validate(tree, context={**context, "extra": "forbid"}, extra="forbid")
+    except ValidationError as error:
+        found = (e for e in error.errors(include_url=False) if e["type"] in UNKNOWN_KEY)
+        errors += [e for e in found if not keeps_unknown_keys(e["loc"], tree)]
+    findings += findings_in((e for e in errors if e["type"] != "of_import"), tree)
+    return config
 
 
 def dump_resolved(config: Config, *, only_given: bool = False) -> str:

@@ -12,14 +12,11 @@ from typing import Any
 
 import yaml
 
-from nat.config.findings import Findings, KeyPath, preview
+from nat.config.findings import KeyPath, Tree, dotted, preview
 from nat.config.secrets import filled_secrets, secrets_in
 from nat.errors import ConfigError, did_you_mean, did_you_mean_path, not_utf8
 from nat.files import expanded
 from nat.secrets import known_secrets
-
-Tree = dict[str, Any]
-
 
 _FLOAT = re.compile(r"^[-+]?(\d[\d_]*\.?[\d_]*|\.\d[\d_]*)[eE][-+]?\d+$")
 """Floats of YAML 1.2 that YAML 1.1 reads as text."""
@@ -118,7 +115,7 @@ Override = tuple[str, str]
 """A dotted path, in which a number is a list index and `+` the place after a list's last item; and a YAML text."""
 
 
-def apply_overrides(tree: Tree, overrides: Sequence[Override], findings: Findings) -> Tree:
+def apply_overrides(tree: Tree, overrides: Sequence[Override], findings: list[str]) -> Tree:
     """A new tree with every override applied, in order; missing parent mappings are created."""
     result: Any = tree
     for dotted_path, text in overrides:
@@ -126,16 +123,16 @@ def apply_overrides(tree: Tree, overrides: Sequence[Override], findings: Finding
         try:
             value = parse_yaml(text)
         except yaml.YAMLError as error:
-            findings.add(path, f"the override's value is not valid YAML, {yaml_problem(error)}")
+            findings.append(f"{dotted(path)}: the override's value is not valid YAML, {yaml_problem(error)}")
             continue
         if not all(path):
-            findings.add(("override",), f"{dotted_path!r} is not a dotted path such as finetuning.num_epochs")
+            findings.append(f"override: {dotted_path!r} is not a dotted path such as finetuning.num_epochs")
             continue
         result = _replaced(result, path, value, findings, ())
     return dict(result)
 
 
-def _replaced(node: Any, path: KeyPath, value: Any, findings: Findings, done: KeyPath) -> Any:
+def _replaced(node: Any, path: KeyPath, value: Any, findings: list[str], done: KeyPath) -> Any:
     if not path:
         return value
     key, rest = str(path[0]), path[1:]
@@ -150,11 +147,12 @@ def _replaced(node: Any, path: KeyPath, value: Any, findings: Findings, done: Ke
             index = int(key)
             return [*node[:index], _replaced(node[index], rest, value, findings, here), *node[index + 1 :]]
         items = "1 item" if len(node) == 1 else f"{len(node)} items"
-        findings.add(
-            here, f"the override names '{key}' of a list with {items}; they are 0 to {len(node) - 1}, and + appends"
+        findings.append(
+            f"{dotted(here)}: the override names '{key}' of a list with {items}; they are 0 to {len(node) - 1}, "
+            "and + appends"
         )
         return node
-    findings.add(here, f"the override goes into {preview(node, path=here)}, which has no keys")
+    findings.append(f"{dotted(here)}: the override goes into {preview(node, path=here)}, which has no keys")
     return node
 
 
@@ -174,7 +172,7 @@ class Expanded:
     """Values from the environment that `nat.config.secrets` classifies as secret."""
 
 
-def expand_variables(tree: Any, environ: Mapping[str, str], findings: Findings) -> Expanded:
+def expand_variables(tree: Any, environ: Mapping[str, str], findings: list[str]) -> Expanded:
     r"""Replace each variable by its value; one that is unset and has no default is reported.
 
     `${X}` and `$X`; `${X:-d}` gives d if X is unset or empty, `${X-d}` if it is unset; `\$` is a dollar sign.
@@ -198,7 +196,7 @@ def expand_variables(tree: Any, environ: Mapping[str, str], findings: Findings) 
     return Expanded(fill(tree, ()), texts, frozenset(secrets))
 
 
-def _fill_text(text: str, environ: Mapping[str, str], findings: Findings, path: KeyPath, secrets: set[str]) -> str:
+def _fill_text(text: str, environ: Mapping[str, str], findings: list[str], path: KeyPath, secrets: set[str]) -> str:
     def replacement(match: re.Match[str]) -> str:
         name = match["braced"] or match["plain"]
         if name is None:
@@ -208,8 +206,9 @@ def _fill_text(text: str, environ: Mapping[str, str], findings: Findings, path: 
             found = match["default"] if match["operator"] else found
         if found is None:
             hint = did_you_mean(name, environ)
-            findings.add(
-                path, f"the environment variable {name} is not set; set it, or write ${{{name}:-default}}.{hint}"
+            findings.append(
+                f"{dotted(path)}: the environment variable {name} is not set; set it, or write "
+                f"${{{name}:-default}}.{hint}"
             )
             return ""
         if found == environ.get(name):

@@ -6,9 +6,18 @@ registry knows which function builds it.
 
 import os
 from hmac import compare_digest
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, SecretStr, model_validator
+from pydantic import (
+    AliasChoices,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ModelWrapValidatorHandler,
+    SecretStr,
+    ValidationInfo,
+    model_validator,
+)
 
 
 class TypedBaseModel(BaseModel):
@@ -35,6 +44,16 @@ class TypedBaseModel(BaseModel):
         if name is not None:
             cls._local_type = name
             cls._package = cls.__module__.partition(".")[0]
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _of_its_type(cls, data: Any, handler: ModelWrapValidatorHandler[Self], info: ValidationInfo) -> Any:
+        """A raw component of a YAML is validated by the class that its `_type` names; the loader chooses it."""
+        context: Any = info.context
+        chosen = None if context is None or isinstance(data, TypedBaseModel) else context["choose"](cls, data)
+        if chosen is None or chosen is cls:
+            return handler(data)
+        return chosen.model_validate(data, context=context, extra=context["extra"])
 
     @model_validator(mode="before")
     @classmethod

@@ -4,10 +4,12 @@ A config declares `llm: LLMRef`, the YAML gives a name, and loading checks that 
 """
 
 from enum import StrEnum
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from pydantic import GetCoreSchemaHandler
-from pydantic_core import CoreSchema, core_schema
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+
+from nat.errors import did_you_mean, one_of
 
 
 class ComponentGroup(StrEnum):
@@ -45,9 +47,21 @@ class ComponentRef(str):
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return core_schema.no_info_after_validator_function(
-            cls, core_schema.str_schema(), serialization=core_schema.plain_serializer_function_ser_schema(str)
+        return core_schema.with_info_after_validator_function(
+            cls._known, core_schema.str_schema(), serialization=core_schema.plain_serializer_function_ser_schema(str)
         )
+
+    @classmethod
+    def _known(cls, name: str, info: core_schema.ValidationInfo) -> Self:
+        """The reference; while a YAML is loaded, the context has the names of each section, None if it has no names."""
+        names = {cls.group: None} if info.context is None else info.context["names"]
+        if cls.group not in names:
+            text = f"'{name}' names one of {cls.group}, which are not part of this project"
+        elif (known := names[cls.group]) is None or name in known:
+            return cls(name)
+        else:
+            text = f"'{name}' is not under {cls.group}.{did_you_mean(name, known)} There: {one_of(known)}."
+        raise PydanticCustomError("reference", "{text}", {"text": text})
 
 
 class LLMRef(ComponentRef):

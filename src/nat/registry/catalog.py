@@ -157,6 +157,10 @@ class Catalog:
         registry = self.llm_clients.setdefault(wrapper_type, Registry(f"{wrapper_type} client for the LLM"))
         registry.add(config_type.static_full_type() or "", build_fn)
 
+    def group_of(self, base: Any) -> ComponentGroup | None:
+        """The group whose configs have this base class; None for every other class."""
+        return next((group for group, each in BASE_CONFIGS.items() if each is base), None)
+
     def component(self, group: ComponentGroup, name: str) -> RegisteredComponent:
         """The component that a `_type` names."""
         return self.components[group].get(name)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from math import ceil
 from typing import Any
 
-from nat.config.sources import Tree
+from nat.config.findings import Tree
 from nat.errors import ConfigError
 from nat.runs.journal import Journal
 from nat.runs.records import Phase

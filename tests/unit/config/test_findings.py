@@ -3,9 +3,11 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
-from nat.config.findings import Findings
-from nat.config.validation import validate
+from nat.config import parse_config
+from nat.data_models.function import FunctionBaseConfig
 from nat.errors import ConfigError
+from nat.registry.catalog import pushed_catalog
+from nat.registry.decorators import from_config, register_function
 
 
 class Inner(BaseModel):
@@ -15,24 +17,22 @@ class Inner(BaseModel):
     enabled: bool = False
 
 
-class Section(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class Section(FunctionBaseConfig, name="section"):
     count: int = Field(default=1, ge=1)
     stop: list[str] | str | None = None
     inner: Inner | None = None
-    several: list[Inner] = []
-    by_name: dict[str, int] = {}
+    several: list[Inner] = Field(default_factory=list)
+    by_name: dict[str, int] = Field(default_factory=dict)
     key: SecretStr | None = None
 
 
 def found(raw: Any) -> list[str]:
-    findings = Findings()
-    validate(Section, raw, ("section",), {}, findings)
-    try:
-        findings.raise_if_any("config.yml")
-    except ConfigError as error:
-        return error.findings
+    with pushed_catalog():
+        register_function(config_type=Section)(from_config(lambda config: config))
+        try:
+            parse_config({"functions": {"section": {"_type": "section", **raw}}}, environ={})
+        except ConfigError as error:
+            return [each.removeprefix("functions.") for each in error.findings]
     return []
 
 

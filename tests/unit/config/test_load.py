@@ -125,7 +125,7 @@ def test_keys_without_effect_are_reported(caplog):
     tree = parse_yaml(changed(general={"use_uvloop": True, "telemetry": {"logging": {}}}))
     with caplog.at_level(logging.WARNING, logger="nat.config"):
         parse_config(tree, environ=ENVIRON)
-    assert caplog.messages == ["general.use_uvloop has no effect here", "general.telemetry has no effect here"]
+    assert caplog.messages == ["general.use_uvloop has no effect here", "general.telemetry.logging has no effect here"]
 
 
 def test_the_resolved_config_has_no_secrets_and_loads_again():

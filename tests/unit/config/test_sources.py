@@ -1,6 +1,5 @@
 import pytest
 
-from nat.config.findings import Findings
 from nat.config.sources import apply_overrides, expand_variables, read_tree
 from nat.errors import ConfigError
 from nat.secrets import REDACTED, redact
@@ -56,10 +55,15 @@ def test_unusable_files(tmp_path, text, message):
         read_tree(tmp_path / "top.yml")
 
 
+def raise_if_any(findings):
+    if findings:
+        raise ConfigError(findings)
+
+
 def override(tree, *overrides):
-    findings = Findings()
+    findings = []
     result = apply_overrides(tree, overrides, findings)
-    findings.raise_if_any("test")
+    raise_if_any(findings)
     return result
 
 
@@ -97,9 +101,9 @@ ENVIRON = {"HOST": "http://h:1", "N": "5", "EMPTY": "", "ZEROS": "0042", "YES": 
 
 
 def fill(value, environ=ENVIRON):
-    findings = Findings()
+    findings = []
     filled = expand_variables(value, environ, findings)
-    findings.raise_if_any("test")
+    raise_if_any(findings)
     return filled.tree
 
 

@@ -9,9 +9,8 @@ from pydantic import AliasChoices, BaseModel, Field, model_validator
 from typing_extensions import TypedDict
 
 from nat.config import parse_config
-from nat.config.components import NAMED_SECTIONS, SINGLE_SECTIONS
-from nat.config.validation import ignored_keys
-from nat.data_models.component_ref import ComponentRef
+from nat.config.components import NAMED_SECTIONS
+from nat.data_models.component_ref import ComponentGroup, ComponentRef
 from nat.data_models.config import Config
 from nat.data_models.function import FunctionBaseConfig
 from nat.errors import ConfigError
@@ -19,6 +18,10 @@ from nat.registry.catalog import current_catalog, pushed_catalog
 from nat.registry.decorators import register_function
 from nat.registry.discovery import discover_components
 
+SINGLE_SECTIONS = {
+    ("workflow",): ComponentGroup.FUNCTIONS,
+    ("eval", "general", "dataset"): ComponentGroup.DATASETS,
+}
 SET_BY_THE_RUN = {"type", "reward"}
 URLS = {"base_url", "url", "entity_host", "datastore_host"}
 
@@ -170,18 +173,23 @@ def test_models_of_plug_ins_drop_nothing(raw, found):
         assert findings_of({"workflow": {"_type": "plugin_with_a_server", "server": {"address": "x"}}}) == []
 
 
+class Renamed(FunctionBaseConfig, name="renamed"):
+    rate: float = 0.0
+
+    @model_validator(mode="before")
+    @classmethod
+    def _old_name(cls, data):
+        return {"rate" if key == "lr" else key: value for key, value in data.items()}
+
+
 def test_a_key_that_a_validator_accepts_is_known():
     """A model's validator may accept an older spelling before validation."""
+    with pushed_catalog():
 
-    class Renamed(BaseModel):
-        rate: float = 0.0
+        @register_function(config_type=Renamed)
+        async def renamed(config, builder):
+            yield
 
-        @model_validator(mode="before")
-        @classmethod
-        def _old_name(cls, data):
-            return {"rate" if key == "lr" else key: value for key, value in data.items()}
-
-    raw = {"lr": 0.1}
-    assert list(ignored_keys(Renamed.model_validate(raw), raw)) == []
-    raw = {"lr": 0.1, "momentum": 0.9}
-    assert list(ignored_keys(Renamed.model_validate(raw), raw)) == [(("momentum",), {"rate"})]
+        assert findings_of({"workflow": {"_type": "renamed", "lr": 0.1}}) == []
+        [found] = findings_of({"workflow": {"_type": "renamed", "lr": 0.1, "momentum": 0.9}})
+        assert found.startswith("workflow.momentum: unknown key.")

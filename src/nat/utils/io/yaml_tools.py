@@ -7,8 +7,8 @@ from typing import Any, TextIO
 import yaml
 from pydantic import BaseModel
 
-from nat.config.findings import Findings
-from nat.config.sources import Tree, deep_merge, expand_variables, format_yaml, parse_yaml, read_tree
+from nat.config.findings import Tree
+from nat.config.sources import deep_merge, expand_variables, format_yaml, parse_yaml, read_tree
 from nat.errors import ConfigError
 
 __all__ = ["deep_merge", "yaml_dump", "yaml_dumps", "yaml_load", "yaml_loads"]
@@ -42,7 +42,8 @@ def yaml_dumps(config: BaseModel | Tree) -> str:
 
 
 def _filled(tree: Tree, source: str) -> Tree:
-    findings = Findings()
+    findings: list[str] = []
     filled = expand_variables(tree, os.environ, findings)
-    findings.raise_if_any(source)
+    if findings:
+        raise ConfigError(findings, source=source)
     return dict(filled.tree)
