@@ -1,36 +1,133 @@
-"""The context of a running workflow.
+"""Where running code is: its builder, its rollout, its function and its open spans.
 
-The state of a rollout is one object in a context variable: every task and thread of the rollout sees it, and no other
-rollout does.
+All four are one value in one context variable: every task and thread of a rollout sees it, and no other rollout does.
 """
 
 import contextlib
 import uuid
-from collections.abc import Iterator, Mapping
-from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping
+from contextvars import ContextVar, Token
+from dataclasses import dataclass, field
+from enum import StrEnum
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
-from nat.builder.intermediate_step_manager import IntermediateStepManager, StepScope
 from nat.data_models.intermediate_step import (
     REWARD,
     REWARDED_STEP,
     IntermediateStep,
     IntermediateStepPayload,
+    IntermediateStepState,
     IntermediateStepType,
     StreamEventData,
 )
 from nat.data_models.invocation_node import ROOT_COMPONENT_NAME, InvocationNode
-from nat.data_models.runtime_enum import RuntimeTypeEnum
 from nat.data_models.score import score_problem
-
-__all__ = ["Context", "ContextState", "RuntimeTypeEnum"]
+from nat.secrets import excerpt
 
 ROOT = InvocationNode(function_id=ROOT_COMPONENT_NAME, function_name=ROOT_COMPONENT_NAME)
 
-_AT_ROOT = StepScope(ROOT, (ROOT_COMPONENT_NAME,))
-_scope: ContextVar[StepScope] = ContextVar("nat_step_scope", default=_AT_ROOT)
+OnNext = Callable[[IntermediateStep], None]
+OnError = Callable[[Exception], None]
+OnComplete = Callable[[], None]
+
+
+class RuntimeTypeEnum(StrEnum):
+    """The purpose of a workflow run."""
+
+    RUN_OR_SERVE = "run_or_serve"
+    EVALUATE = "evaluate"
+    OTHER = "other"
+
+
+class Place(NamedTuple):
+    """Where running code is; each task has its own."""
+
+    builder: Any = None
+    """The `WorkflowBuilder` that is open."""
+    rollout: "ContextState | None" = None
+    function: InvocationNode = ROOT
+    """The active function."""
+    spans: tuple[str, ...] = (ROOT_COMPONENT_NAME,)
+    """UUIDs of the open spans, the innermost last."""
+
+
+_OUTSIDE = Place()
+_place: ContextVar[Place] = ContextVar("nat_place", default=_OUTSIDE)
+
+
+def here() -> Place:
+    """Where this code is."""
+    return _place.get()
+
+
+def move(**changes: Any) -> Token[Place]:
+    """Change fields of this task's place."""
+    return _place.set(_place.get()._replace(**changes))
+
+
+class Subscription(NamedTuple):
+    """Ends with `unsubscribe`, which may be called twice."""
+
+    unsubscribe: Callable[[], None]
+
+
+class IntermediateStepManager:
+    """The stream of steps of one rollout; nothing is copied.
+
+    Adds parent span and function to each payload; one manager serves all contexts of a rollout.
+    """
+
+    def __init__(self) -> None:
+        self._open: dict[str, tuple[str, InvocationNode]] = {}
+        self._subscribers: list[tuple[OnNext, OnError | None, OnComplete | None]] = []
+
+    def push_intermediate_step(self, payload: IntermediateStepPayload) -> None:
+        """Publish an event; an END has the parent and function of its START, or the current ones if there is none."""
+        if not isinstance(payload, IntermediateStepPayload):
+            raise TypeError(
+                f"expected an IntermediateStepPayload, got {type(payload).__name__}: {excerpt(repr(payload), 80)}"
+            )
+        uuid, spans = payload.UUID, here().spans
+        parent, function = self._open.get(uuid) or (spans[-1], here().function)
+        if payload.event_state is IntermediateStepState.START:
+            self._open[uuid] = parent, function
+            move(spans=(*spans, uuid))
+        elif payload.event_state is IntermediateStepState.END:
+            self._open.pop(uuid, None)
+            if uuid in spans:
+                move(spans=spans[: spans.index(uuid)])
+        self.publish(IntermediateStep(parent_id=parent, function_ancestry=function, payload=payload))
+
+    def publish(self, step: IntermediateStep) -> None:
+        """Publish a step that has a parent and a function already, such as one of a remote workflow."""
+        for on_next, _, _ in tuple(self._subscribers):
+            on_next(step)
+
+    def subscribe(
+        self, on_next: OnNext, on_error: OnError | None = None, on_complete: OnComplete | None = None
+    ) -> Subscription:
+        """Call `on_next` for each later step, and `on_complete` or `on_error` once at the end."""
+        entry = (on_next, on_error, on_complete)
+        self._subscribers.append(entry)
+
+        def unsubscribe() -> None:
+            self._subscribers[:] = [each for each in self._subscribers if each is not entry]
+
+        return Subscription(unsubscribe)
+
+    def complete(self, error: Exception | None = None) -> None:
+        """End the stream for all subscribers, and remove them."""
+        subscribers, self._subscribers[:] = tuple(self._subscribers), []
+        for _, on_error, on_complete in subscribers:
+            if error is not None and on_error is not None:
+                on_error(error)
+            elif error is None and on_complete is not None:
+                on_complete()
+
+    def get_outstanding_step_count(self) -> int:
+        """The number of open spans."""
+        return len(self._open)
 
 
 @dataclass(frozen=True)
@@ -47,29 +144,34 @@ class ContextState:
     user_id: str | None = None
     rollout_seed: int | None = None
     """A seed for the workflow's own randomness; None if the rollout has none."""
-    intermediate_step_manager: IntermediateStepManager = field(default_factory=lambda: IntermediateStepManager(_scope))
+    intermediate_step_manager: IntermediateStepManager = field(default_factory=IntermediateStepManager)
 
     @classmethod
     def get(cls) -> "ContextState":
         """The state of the current rollout; outside of rollouts, a state of the current context."""
-        state = _state.get()
-        if state is None:
+        if (state := here().rollout) is None:
             state = cls()
-            _state.set(state)
+            move(rollout=state)
         return state
 
     @contextlib.contextmanager
     def active(self) -> Iterator["Context"]:
         """Make this the current rollout until the block ends, with an empty stack of functions and spans."""
-        outer, scope = _state.set(self), _scope.set(_AT_ROOT)
+        token = move(rollout=self, function=ROOT, spans=_OUTSIDE.spans)
         try:
             yield Context(self)
         finally:
-            _state.reset(outer)
-            _scope.reset(scope)
+            _place.reset(token)
 
 
-_state: ContextVar[ContextState | None] = ContextVar("nat_context_state", default=None)
+@contextlib.contextmanager
+def own_steps() -> Iterator[list[IntermediateStep]]:
+    """Keep the steps that are pushed inside the block, which belongs to no rollout."""
+    found: list[IntermediateStep] = []
+    state = ContextState()
+    state.intermediate_step_manager.subscribe(found.append)
+    with state.active():
+        yield found
 
 
 @dataclass
@@ -80,18 +182,6 @@ class ActiveFunctionHandle:
 
     def set_output(self, output: Any) -> None:
         self.output = output
-
-
-@contextlib.contextmanager
-def own_steps() -> Iterator[list[IntermediateStep]]:
-    """Keep the steps that are pushed inside the block, which belongs to no rollout."""
-    found: list[IntermediateStep] = []
-    with ContextState().active() as context:
-        subscription = context.intermediate_step_manager.subscribe(found.append)
-        try:
-            yield found
-        finally:
-            subscription.unsubscribe()
 
 
 class Context:
@@ -139,11 +229,11 @@ class Context:
 
     @property
     def active_function(self) -> InvocationNode:
-        return _scope.get().function
+        return here().function
 
     @property
     def active_span_id(self) -> str:
-        return _scope.get().spans[-1]
+        return here().spans[-1]
 
     def reward(self, value: float, *, step: str | None = None, name: str = "reward") -> None:
         """Reward the last answer of the model; used with `finetuning.reward_function.credit`.
@@ -166,7 +256,7 @@ class Context:
         self, function_name: str, input_data: Any, metadata: dict[str, Any] | None = None
     ) -> Iterator[ActiveFunctionHandle]:
         """Run the block as the function `function_name`: its steps get this ancestry, between START and END."""
-        caller = _scope.get().function
+        caller = here().function
         node = InvocationNode(
             function_id=str(uuid.uuid4()),
             function_name=function_name,
@@ -175,7 +265,7 @@ class Context:
         )
         push = self.intermediate_step_manager.push_intermediate_step
         handle = ActiveFunctionHandle()
-        token = _scope.set(replace(_scope.get(), function=node))
+        token = move(function=node)
         event = {"UUID": node.function_id, "name": function_name, "metadata": metadata}
         try:
             start = StreamEventData(input=input_data)
@@ -185,4 +275,4 @@ class Context:
             end = StreamEventData(input=input_data, output=handle.output)
             push(IntermediateStepPayload(event_type=IntermediateStepType.FUNCTION_END, data=end, **event))
             with contextlib.suppress(ValueError):  # an async generator may be closed from another context
-                _scope.reset(token)
+                _place.reset(token)

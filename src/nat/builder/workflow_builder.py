@@ -1,19 +1,23 @@
-"""Build the components of a configuration on first use, and close them in reverse order."""
+"""Build the components of a configuration on first use: each once, on one exit stack.
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
-from contextvars import ContextVar
+A component that another one needs is opened before it and closed after it.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
 from copy import copy
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self, TypeVar
 
-from nat.builder.components import Components, as_function
+from nat.builder.context import here, move
 from nat.builder.evaluator import EvaluatorInfo
-from nat.builder.function import Function
+from nat.builder.function import Function, LambdaFunction
+from nat.builder.function_info import FunctionInfo
 from nat.builder.llm import LLMProviderInfo
 from nat.builder.workflow import Workflow
-from nat.config.components import trained_llms
+from nat.config.components import named_components, trained_llms
 from nat.data_models.common import TypedBaseModel
 from nat.data_models.component_ref import ComponentGroup
 from nat.data_models.config import Config
@@ -25,10 +29,33 @@ from nat.data_models.invocation_node import WORKFLOW_COMPONENT_NAME
 from nat.data_models.llm import LLMBaseConfig
 from nat.data_models.telemetry_exporter import TracingConfig
 from nat.data_models.ttc_strategy import TTCStrategyBaseConfig
-from nat.errors import ANY_FAILURE, WorkflowError, describe_error
+from nat.errors import (
+    ANY_FAILURE,
+    NatError,
+    WorkflowError,
+    describe_error,
+    did_you_mean,
+    one_of,
+    own_client_hint,
+    place_of,
+)
 from nat.registry.catalog import Catalog, current_catalog
 
-_current: ContextVar["WorkflowBuilder | None"] = ContextVar("nat_builder", default=None)
+C = TypeVar("C", bound=TypedBaseModel)
+T = TypeVar("T")
+
+
+class Component(NamedTuple):
+    """Which component: its section of the YAML and its name there; as text its path, such as `llms.judge`."""
+
+    group: ComponentGroup
+    name: str
+
+    def __str__(self) -> str:
+        return "workflow" if self == WORKFLOW else f"{self.group}.{self.name}"
+
+
+WORKFLOW = Component(ComponentGroup.FUNCTIONS, WORKFLOW_COMPONENT_NAME)
 
 
 class WorkflowBuilder:
@@ -44,18 +71,23 @@ class WorkflowBuilder:
         registry: Catalog | None = None,
         run_dir: Path | None = None,
     ) -> None:
-        self._stack = AsyncExitStack()
-        self._components = Components(registry or current_catalog(), self._stack)
+        self._catalog = registry or current_catalog()
         self._eval_general = eval_general or EvalGeneralConfig()
         self._run_dir = run_dir
-        self._outer: WorkflowBuilder | None = None
+        self._stack = AsyncExitStack()
+        self._configs: dict[Component, TypedBaseModel] = {}
+        self._opened: dict[Component, Any] = {}
+        self._locks: dict[Component, asyncio.Lock] = {}
         self._llms_in_use: set[str] = set()
-        self._llm_name: str | None = None
+        self._outer: WorkflowBuilder | None = None
+        self._opening: tuple[Component, ...] = ()
+        """What is being built with this copy of the builder, outermost first."""
 
     @staticmethod
     def current() -> "WorkflowBuilder":
         """The builder of the running workflow."""
-        if (builder := _current.get()) is None:
+        builder: WorkflowBuilder | None = here().builder
+        if builder is None:
             raise WorkflowError("Builder not set in context", hint="call this inside `async with WorkflowBuilder…`")
         return builder
 
@@ -70,20 +102,21 @@ class WorkflowBuilder:
         process, and functions are built on first use.
         """
         async with cls(eval_general=config.eval.general, run_dir=run_dir) as builder:
-            builder._components.add_all(config)
+            for group, name, component in named_components(config):
+                builder._add(group, name, component)
             for name in config.llms:
                 await builder.get_llm_provider(name)
             for name in config.functions if workflow else ():
                 await builder.get_function(name)
             for name in config.eval.evaluators:
-                await builder._components.instance(ComponentGroup.EVALUATORS, name, builder, EvaluatorInfo)
+                await builder._open(ComponentGroup.EVALUATORS, name, EvaluatorInfo)
             if workflow and not isinstance(config.workflow, EmptyFunctionConfig):
                 await builder.set_workflow(config.workflow)
             yield builder
 
     async def __aenter__(self) -> Self:
-        self._outer = _current.get()
-        _current.set(self)
+        self._outer = here().builder
+        move(builder=self)
         return self
 
     async def __aexit__(
@@ -94,7 +127,7 @@ class WorkflowBuilder:
         The error is not thrown into the build functions, so that their teardown after the `yield` runs. An error of a
         teardown becomes a note of the first error.
         """
-        _current.set(self._outer)
+        move(builder=self._outer)
         try:
             await self._stack.aclose()
         except ANY_FAILURE as failure:
@@ -107,6 +140,73 @@ class WorkflowBuilder:
                 raise
             error.add_note(f"and closing the components failed after that: {describe_error(failure)}")
 
+    # ---- all components
+
+    def _add(self, group: ComponentGroup, name: str, config: TypedBaseModel) -> None:
+        component = Component(group, str(name))
+        if component in self._configs:
+            raise WorkflowError(f"'{name}' is already under {group}", hint="give one of the two another name")
+        self._configs[component] = config
+
+    def _config(self, group: ComponentGroup, name: str, wanted: type[C]) -> C:
+        config = self._configs.get(Component(group, str(name)))
+        if not isinstance(config, wanted):
+            known = self._names(group)
+            raise WorkflowError(f"'{name}' not found under {group}.{did_you_mean(name, known)} There: {one_of(known)}.")
+        return config
+
+    def _names(self, group: ComponentGroup) -> list[str]:
+        return [each.name for each in self._configs if each.group == group]
+
+    async def _open(self, group: ComponentGroup, name: str, wanted: type[Any] = object) -> Any:
+        """The component of a name, the same object on every call; WorkflowError unless it has the wanted type."""
+        return await self._once(Component(group, str(name)), lambda yielded, path: expected(yielded, wanted, path))
+
+    async def _once(self, component: Component, finished: Callable[[Any, str], Any]) -> Any:
+        """The component, the same object on every call; `finished` makes it from what its build function yields.
+
+        Components that need each other raise WorkflowError.
+        """
+        config = self._config(*component, TypedBaseModel)
+        if component in self._opening and component not in self._opened:
+            circle = (*self._opening[self._opening.index(component) :], component)
+            raise WorkflowError(f"components need each other in a circle: {' → '.join(map(str, circle))}")
+        async with self._locks.setdefault(component, asyncio.Lock()):
+            if component not in self._opened:
+                with self._building(component) as builder:
+                    manager = self._catalog.component_of(component.group, config).build_fn(config, builder)
+                    yielded = await self._enter(str(component), config, manager)
+                self._opened[component] = finished(yielded, str(component))
+        return self._opened[component]
+
+    @contextmanager
+    def _building(self, component: Component) -> Iterator[Self]:
+        """A copy of this builder for a build function, which knows what it builds; it is the current one meanwhile."""
+        inner, outer = copy(self), here().builder
+        inner._opening = (*self._opening, component)  # noqa: SLF001 - same class
+        move(builder=inner)
+        try:
+            yield inner
+        finally:
+            move(builder=outer)
+
+    async def _enter(self, path: str, config: TypedBaseModel, manager: AbstractAsyncContextManager[Any]) -> Any:
+        """Enter a build function, which the stack closes; its failure names the component."""
+        try:
+            return await self._stack.enter_async_context(manager)
+        except NatError:
+            raise
+        except ANY_FAILURE as error:
+            what = f"{path} (_type: {config.static_type()})"
+            if str(error) == "generator didn't yield":
+                raise WorkflowError(
+                    f"{what}: its build function ended before its `yield`", hint="`yield` the built object exactly once"
+                ) from error
+            raise WorkflowError(
+                f"{what} could not be built: {describe_error(error)} ({place_of(error)})",
+                hint=own_client_hint(error),
+            ) from error
+
     @property
     def run_dir(self) -> Path | None:
         """The folder of the current run, None if no files are kept."""
@@ -115,52 +215,54 @@ class WorkflowBuilder:
     @property
     def llm_name(self) -> str | None:
         """The LLM's key in the YAML, for the build functions of LLM providers and clients; None for others."""
-        return self._llm_name
+        innermost = self._opening[-1] if self._opening else WORKFLOW
+        return innermost.name if innermost.group is ComponentGroup.LLMS else None
 
     @property
     def trained_llms(self) -> set[str]:
         """The keys of the LLMs that trainer adapters refer to and train."""
         group = ComponentGroup.TRAINER_ADAPTERS
-        adapters = {
-            name: self._components.config(group, name, TypedBaseModel) for name in self._components.names(group)
-        }
+        adapters = {each.name: config for each, config in self._configs.items() if each.group == group}
         return set[str]().union(*(trained_llms(adapters, name) for name in adapters))
 
     @property
     def llm_names(self) -> list[str]:
         """The keys of `llms`, in the order of the YAML."""
-        return self._components.names(ComponentGroup.LLMS)
+        return self._names(ComponentGroup.LLMS)
 
     # ---- functions
 
     async def add_function(self, name: str, config: FunctionBaseConfig) -> Function:
-        self._components.add(ComponentGroup.FUNCTIONS, name, config)
+        self._add(ComponentGroup.FUNCTIONS, name, config)
         return await self.get_function(name)
 
     async def get_function(self, name: str) -> Function:
         config = self.get_function_config(name)
-        path = "workflow" if name == WORKFLOW_COMPONENT_NAME else f"{ComponentGroup.FUNCTIONS}.{name}"
 
-        async def build() -> Function:
-            yielded = await self._components.build(ComponentGroup.FUNCTIONS, path, config, self)
-            return as_function(yielded, path, str(name), config)
+        def as_function(yielded: Any, path: str) -> Function:
+            if isinstance(yielded, Function):
+                yielded.instance_name = str(name)
+                return yielded
+            info = FunctionInfo.from_fn(yielded) if callable(yielded) else yielded
+            info = expected(info, FunctionInfo, path, also="a Function or a callable")
+            return LambdaFunction.from_info(config=config, info=info, instance_name=str(name))
 
-        function: Function = await self._components.once(path, build)
+        function: Function = await self._once(Component(ComponentGroup.FUNCTIONS, str(name)), as_function)
         return function
 
     async def get_functions(self, function_names: Sequence[str]) -> list[Function]:
         return [await self.get_function(name) for name in function_names]
 
     def get_function_config(self, name: str) -> FunctionBaseConfig:
-        return self._components.config(ComponentGroup.FUNCTIONS, name, FunctionBaseConfig)
+        return self._config(ComponentGroup.FUNCTIONS, name, FunctionBaseConfig)
 
     async def set_workflow(self, config: FunctionBaseConfig) -> Function:
         """Make a function the workflow; its name as a function is `<workflow>`."""
-        self._components.add(ComponentGroup.FUNCTIONS, WORKFLOW_COMPONENT_NAME, config)
+        self._add(ComponentGroup.FUNCTIONS, WORKFLOW_COMPONENT_NAME, config)
         return await self.get_function(WORKFLOW_COMPONENT_NAME)
 
     def get_workflow(self) -> Function:
-        workflow: Function | None = self._components.opened("workflow")
+        workflow: Function | None = self._opened.get(WORKFLOW)
         if workflow is None:
             raise WorkflowError("there is no workflow", hint="add the section `workflow` to the YAML")
         return workflow
@@ -175,28 +277,21 @@ class WorkflowBuilder:
     # ---- llms and tools
 
     async def add_llm(self, name: str, config: LLMBaseConfig) -> None:
-        self._components.add(ComponentGroup.LLMS, name, config)
+        self._add(ComponentGroup.LLMS, name, config)
         await self.get_llm_provider(name)
 
     async def get_llm_provider(self, llm_name: str) -> LLMProviderInfo:
-        group, builder = ComponentGroup.LLMS, self._for_llm(llm_name)
-        provider: LLMProviderInfo = await self._components.instance(group, llm_name, builder, LLMProviderInfo)
+        provider: LLMProviderInfo = await self._open(ComponentGroup.LLMS, llm_name, LLMProviderInfo)
         return provider
 
     async def get_llm(self, llm_name: str, wrapper_type: str) -> Any:
         """A new client of a framework for an LLM; the builder closes it."""
-        provider = await self.get_llm_provider(llm_name)
-        self._llms_in_use.add(str(llm_name))
-        client = self._components.catalog.llm_client(type(provider.config), str(wrapper_type))
-        path = f"{ComponentGroup.LLMS}.{llm_name} for {wrapper_type}"
-        manager = client(provider.config, self._for_llm(llm_name))
-        return await self._components.enter(path, provider.config, manager)
-
-    def _for_llm(self, name: str) -> Self:
-        """A copy of this builder for the build functions of one LLM, with its `llm_name`."""
-        view = copy(self)
-        view._llm_name = str(name)  # noqa: SLF001 - same class
-        return view
+        provider, llm = await self.get_llm_provider(llm_name), Component(ComponentGroup.LLMS, str(llm_name))
+        self._llms_in_use.add(llm.name)
+        client = self._catalog.llm_client(type(provider.config), str(wrapper_type))
+        with self._building(llm) as builder:
+            manager = client(provider.config, builder)
+            return await self._enter(f"{llm} for {wrapper_type}", provider.config, manager)
 
     async def probe_llms(self) -> None:
         """Raise BackendUnreachable if no server listens at the address of an LLM that has clients."""
@@ -207,42 +302,40 @@ class WorkflowBuilder:
         return [await self.get_llm(name, wrapper_type) for name in llm_names]
 
     def get_llm_config(self, llm_name: str) -> LLMBaseConfig:
-        return self._components.config(ComponentGroup.LLMS, llm_name, LLMBaseConfig)
+        return self._config(ComponentGroup.LLMS, llm_name, LLMBaseConfig)
 
     async def get_tool(self, fn_name: str, wrapper_type: str) -> Any:
         """A function as a framework's tool object."""
-        wrap = self._components.catalog.tool_wrappers.get(str(wrapper_type))
+        wrap = self._catalog.tool_wrappers.get(str(wrapper_type))
         return wrap(fn_name, await self.get_function(fn_name), self)
 
     async def get_tools(self, tool_names: Sequence[str], wrapper_type: str) -> list[Any]:
         return [await self.get_tool(name, wrapper_type) for name in tool_names]
 
     async def get_all_tools(self, wrapper_type: str) -> list[Any]:
-        names = [n for n in self._components.names(ComponentGroup.FUNCTIONS) if n != WORKFLOW_COMPONENT_NAME]
+        names = [n for n in self._names(ComponentGroup.FUNCTIONS) if n != WORKFLOW_COMPONENT_NAME]
         return await self.get_tools(names, wrapper_type)
 
     # ---- evaluation
 
     async def get_eval_callbacks(self) -> list[Any]:
         group = ComponentGroup.EVAL_CALLBACKS
-        configs = {n: self._components.config(group, n, TypedBaseModel) for n in self._components.names(group)}
-        named = [name for name, config in configs.items() if not isinstance(config, TracingConfig)]
-        return [await self._components.instance(group, name, self) for name in named]
+        configs = {name: self._config(group, name, TypedBaseModel) for name in self._names(group)}
+        return [await self._open(group, name) for name, each in configs.items() if not isinstance(each, TracingConfig)]
 
     async def add_evaluator(self, name: str, config: EvaluatorBaseConfig) -> None:
-        self._components.add(ComponentGroup.EVALUATORS, name, config)
-        await self._components.instance(ComponentGroup.EVALUATORS, name, self, EvaluatorInfo)
+        self._add(ComponentGroup.EVALUATORS, name, config)
+        await self._open(ComponentGroup.EVALUATORS, name, EvaluatorInfo)
 
     def get_evaluator(self, evaluator_name: str) -> EvaluatorInfo:
         self.get_evaluator_config(evaluator_name)
-        path = f"{ComponentGroup.EVALUATORS}.{evaluator_name}"
-        evaluator: EvaluatorInfo | None = self._components.opened(path)
+        evaluator: EvaluatorInfo | None = self._opened.get(Component(ComponentGroup.EVALUATORS, str(evaluator_name)))
         if evaluator is None:
             raise WorkflowError(f"the evaluator '{evaluator_name}' is not built yet", hint="await add_evaluator first")
         return evaluator
 
     def get_evaluator_config(self, evaluator_name: str) -> EvaluatorBaseConfig:
-        return self._components.config(ComponentGroup.EVALUATORS, evaluator_name, EvaluatorBaseConfig)
+        return self._config(ComponentGroup.EVALUATORS, evaluator_name, EvaluatorBaseConfig)
 
     def get_max_concurrency(self) -> int:
         return self._eval_general.max_concurrency
@@ -258,41 +351,41 @@ class WorkflowBuilder:
     # ---- finetuning
 
     async def add_trajectory_builder(self, name: str, config: TrajectoryBuilderConfig) -> None:
-        self._components.add(ComponentGroup.TRAJECTORY_BUILDERS, name, config)
+        self._add(ComponentGroup.TRAJECTORY_BUILDERS, name, config)
 
     async def get_trajectory_builder(self, trajectory_builder_name: str) -> Any:
-        return await self._components.instance(ComponentGroup.TRAJECTORY_BUILDERS, trajectory_builder_name, self)
+        return await self._open(ComponentGroup.TRAJECTORY_BUILDERS, trajectory_builder_name)
 
     async def get_trajectory_builder_config(self, trajectory_builder_name: str) -> TrajectoryBuilderConfig:
         group = ComponentGroup.TRAJECTORY_BUILDERS
-        return self._components.config(group, trajectory_builder_name, TrajectoryBuilderConfig)
+        return self._config(group, trajectory_builder_name, TrajectoryBuilderConfig)
 
     async def add_trainer_adapter(self, name: str, config: TrainerAdapterConfig) -> None:
-        self._components.add(ComponentGroup.TRAINER_ADAPTERS, name, config)
+        self._add(ComponentGroup.TRAINER_ADAPTERS, name, config)
 
     async def get_trainer_adapter(self, trainer_adapter_name: str) -> Any:
-        return await self._components.instance(ComponentGroup.TRAINER_ADAPTERS, trainer_adapter_name, self)
+        return await self._open(ComponentGroup.TRAINER_ADAPTERS, trainer_adapter_name)
 
     async def get_trainer_adapter_config(self, trainer_adapter_name: str) -> TrainerAdapterConfig:
-        return self._components.config(ComponentGroup.TRAINER_ADAPTERS, trainer_adapter_name, TrainerAdapterConfig)
+        return self._config(ComponentGroup.TRAINER_ADAPTERS, trainer_adapter_name, TrainerAdapterConfig)
 
     async def add_trainer(self, name: str, config: TrainerConfig) -> None:
-        self._components.add(ComponentGroup.TRAINERS, name, config)
+        self._add(ComponentGroup.TRAINERS, name, config)
 
     async def get_trainer(self, trainer_name: str, trajectory_builder: Any, trainer_adapter: Any) -> Any:
-        trainer = await self._components.instance(ComponentGroup.TRAINERS, trainer_name, self)
+        trainer = await self._open(ComponentGroup.TRAINERS, trainer_name)
         await trainer.bind_components(trajectory_builder, trainer_adapter)
         return trainer
 
     async def get_trainer_config(self, trainer_name: str) -> TrainerConfig:
-        return self._components.config(ComponentGroup.TRAINERS, trainer_name, TrainerConfig)
+        return self._config(ComponentGroup.TRAINERS, trainer_name, TrainerConfig)
 
     async def add_ttc_strategy(self, name: str, config: TTCStrategyBaseConfig) -> None:
-        self._components.add(ComponentGroup.TTC_STRATEGIES, name, config)
+        self._add(ComponentGroup.TTC_STRATEGIES, name, config)
 
     async def get_ttc_strategy(self, strategy_name: str, pipeline_type: Any, stage_type: Any) -> Any:
         """A strategy of this stage that supports this pipeline."""
-        strategy = await self._components.instance(ComponentGroup.TTC_STRATEGIES, strategy_name, self)
+        strategy = await self._open(ComponentGroup.TTC_STRATEGIES, strategy_name)
         if strategy.stage_type() != stage_type:
             raise WorkflowError(
                 f"the strategy '{strategy_name}' is of the stage {strategy.stage_type()}; wanted: {stage_type}"
@@ -304,4 +397,12 @@ class WorkflowBuilder:
         self, strategy_name: str, pipeline_type: Any, stage_type: Any
     ) -> TTCStrategyBaseConfig:
         await self.get_ttc_strategy(strategy_name, pipeline_type, stage_type)
-        return self._components.config(ComponentGroup.TTC_STRATEGIES, strategy_name, TTCStrategyBaseConfig)
+        return self._config(ComponentGroup.TTC_STRATEGIES, strategy_name, TTCStrategyBaseConfig)
+
+
+def expected(yielded: Any, wanted: type[T], path: str, *, also: str = "") -> T:
+    """The yielded object if it has the type, else WorkflowError."""
+    if isinstance(yielded, wanted):
+        return yielded
+    alternatives = f"{wanted.__name__}, {also}" if also else wanted.__name__
+    raise WorkflowError(f"{path}: its build function yielded {type(yielded).__name__}; wanted: {alternatives}")

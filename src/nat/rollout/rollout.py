@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
-from nat.builder.context import ContextState, RuntimeTypeEnum
-from nat.builder.intermediate_step_manager import OnNext
+from nat.builder.context import ContextState, OnNext, RuntimeTypeEnum
 from nat.capture.deadline import deadline as time_limit
 from nat.capture.policy import CapturePolicy, capturing, stable_seed
 from nat.capture.steps import failed_calls

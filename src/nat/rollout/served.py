@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
 
-from nat.builder.context import RuntimeTypeEnum
+from nat.builder.context import OnNext, RuntimeTypeEnum
 from nat.builder.function import Function
-from nat.builder.intermediate_step_manager import OnNext
 from nat.builder.workflow import Workflow
 from nat.builder.workflow_builder import WorkflowBuilder
 from nat.capture.policy import CapturePolicy, ReplacedSampling

@@ -194,7 +194,7 @@ async def test_a_wrong_yield_is_an_error():
 async def test_components_that_need_each_other():
     """A circle without visible references is an error instead of a deadlock."""
     async with WorkflowBuilder() as builder:
-        builder._components.add("functions", "b", NodeConfig(calls=["a"]))
+        builder._add("functions", "b", NodeConfig(calls=["a"]))
         with pytest.raises(WorkflowError, match=r"circle: functions.a → functions.b → functions.a"):
             await builder.add_function("a", NodeConfig(calls=["b"]))
 
