@@ -4,6 +4,7 @@ A workflow that takes a `ChatRequest` gets the whole conversation of a chat; for
 user message is enough. Functions convert between these types and text automatically.
 """
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Literal, Self
 from uuid import uuid4
@@ -110,11 +111,6 @@ class ChatResponseChunkChoice(BaseModel):
     index: int = 0
 
 
-def _given(**fields: Any) -> dict[str, Any]:
-    """The fields that have a value; the others keep their defaults."""
-    return {name: value for name, value in fields.items() if value is not None}
-
-
 class _Envelope(BaseModel):
     """Fields that complete answers and chunks share."""
 
@@ -129,6 +125,12 @@ class _Envelope(BaseModel):
     def _unix_seconds(self, created: datetime) -> int:
         return int(created.timestamp())
 
+    @classmethod
+    def _of(cls, choice: BaseModel, envelope: Mapping[str, Any]) -> Self:
+        """With fields of the envelope, as `id_`, `object_`, `model`, `created`; None leaves one at its default."""
+        fields = {name.rstrip("_"): value for name, value in envelope.items() if value is not None}
+        return cls.model_validate({"choices": [choice], **fields})
+
 
 class ChatResponse(_Envelope):
     """A complete answer."""
@@ -137,20 +139,10 @@ class ChatResponse(_Envelope):
     choices: list[ChatResponseChoice] = Field(min_length=1)
 
     @classmethod
-    def from_string(
-        cls,
-        data: str,
-        *,
-        id_: str | None = None,
-        object_: str | None = None,
-        model: str | None = None,
-        created: datetime | None = None,
-        usage: Usage | None = None,
-    ) -> Self:
-        """An answer with this text."""
-        head = _given(id=id_, object=object_, model=model, created=created)
+    def from_string(cls, data: str, *, usage: Usage | None = None, **envelope: Any) -> Self:
+        """An answer with this text, and fields of the envelope."""
         choice = ChatResponseChoice(message=ChoiceMessage(content=data, role="assistant"))
-        return cls(choices=[choice], usage=usage or Usage(), **head)
+        return cls._of(choice, {"usage": usage or Usage(), **envelope})
 
     @property
     def text(self) -> str:
@@ -164,38 +156,17 @@ class ChatResponseChunk(_Envelope):
     choices: list[ChatResponseChunkChoice]
 
     @classmethod
-    def from_string(
-        cls,
-        data: str,
-        *,
-        id_: str | None = None,
-        created: datetime | None = None,
-        model: str | None = None,
-        object_: str | None = None,
-        finish_reason: str | None = None,
-    ) -> Self:
-        """A chunk with this text."""
-        head = _given(id=id_, created=created, model=model, object=object_)
-        delta = ChoiceDelta(content=data, role="assistant")
-        return cls(choices=[ChatResponseChunkChoice(delta=delta, finish_reason=finish_reason)], **head)
+    def from_string(cls, data: str, **options: Any) -> Self:
+        """A chunk with this text, by the assistant; `options` are those of `create_streaming_chunk`."""
+        return cls.create_streaming_chunk(data, role="assistant", **options)
 
     @classmethod
     def create_streaming_chunk(
-        cls,
-        content: str | None,
-        *,
-        id_: str | None = None,
-        created: datetime | None = None,
-        model: str | None = None,
-        role: Role | None = None,
-        finish_reason: str | None = None,
-        usage: Usage | None = None,
-        system_fingerprint: str | None = None,
+        cls, content: str | None, *, role: Role | None = None, finish_reason: str | None = None, **envelope: Any
     ) -> Self:
         """A chunk of a stream; the last one has a finish reason, and may have the usage."""
-        head = _given(id=id_, created=created, model=model, usage=usage, system_fingerprint=system_fingerprint)
         delta = ChoiceDelta(content=content, role=role)
-        return cls(choices=[ChatResponseChunkChoice(delta=delta, finish_reason=finish_reason)], **head)
+        return cls._of(ChatResponseChunkChoice(delta=delta, finish_reason=finish_reason), envelope)
 
     @property
     def text(self) -> str:

@@ -36,10 +36,14 @@ class ComponentGroup(StrEnum):
 
 
 class ComponentRef(str):
-    """The name of a component, a string."""
+    """The name of a component, a string; a subclass names the group by the class keyword `group=`."""
 
     __slots__ = ()
     group: ClassVar[ComponentGroup]
+
+    def __init_subclass__(cls, group: ComponentGroup | None = None) -> None:
+        if group is not None:
+            cls.group = group
 
     @property
     def component_group(self) -> ComponentGroup:
@@ -64,10 +68,8 @@ class ComponentRef(str):
         raise PydanticCustomError("reference", "{text}", {"text": text})
 
 
-class LLMRef(ComponentRef):
+class LLMRef(ComponentRef, group=ComponentGroup.LLMS):
     """A key of `llms`."""
-
-    group = ComponentGroup.LLMS
 
 
 class UntrainedLLMRef(LLMRef):
@@ -78,79 +80,53 @@ class TrainedLLMRef(LLMRef):
     """A key of `llms`, in an evaluator that may ask the model that is trained; with an `LLMRef` a run refuses that."""
 
 
-class FunctionRef(ComponentRef):
+class FunctionRef(ComponentRef, group=ComponentGroup.FUNCTIONS):
     """A key of `functions`."""
 
-    group = ComponentGroup.FUNCTIONS
 
-
-class EvaluatorRef(ComponentRef):
+class EvaluatorRef(ComponentRef, group=ComponentGroup.EVALUATORS):
     """A key of `eval.evaluators`."""
 
-    group = ComponentGroup.EVALUATORS
 
-
-class TTCStrategyRef(ComponentRef):
+class TTCStrategyRef(ComponentRef, group=ComponentGroup.TTC_STRATEGIES):
     """A key of `ttc_strategies`."""
 
-    group = ComponentGroup.TTC_STRATEGIES
 
-
-class TrajectoryBuilderRef(ComponentRef):
+class TrajectoryBuilderRef(ComponentRef, group=ComponentGroup.TRAJECTORY_BUILDERS):
     """A key of `trajectory_builders`."""
 
-    group = ComponentGroup.TRAJECTORY_BUILDERS
 
-
-class TrainerAdapterRef(ComponentRef):
+class TrainerAdapterRef(ComponentRef, group=ComponentGroup.TRAINER_ADAPTERS):
     """A key of `trainer_adapters`."""
 
-    group = ComponentGroup.TRAINER_ADAPTERS
 
-
-class TrainerRef(ComponentRef):
+class TrainerRef(ComponentRef, group=ComponentGroup.TRAINERS):
     """A key of `trainers`."""
 
-    group = ComponentGroup.TRAINERS
 
-
-class FunctionGroupRef(ComponentRef):
+class FunctionGroupRef(ComponentRef, group=ComponentGroup.FUNCTION_GROUPS):
     """A key of `function_groups` in the wider toolkit; here it must not be set."""
 
-    group = ComponentGroup.FUNCTION_GROUPS
 
-
-class EmbedderRef(ComponentRef):
+class EmbedderRef(ComponentRef, group=ComponentGroup.EMBEDDERS):
     """A key of `embedders` in the wider toolkit; here it must not be set."""
 
-    group = ComponentGroup.EMBEDDERS
 
-
-class MemoryRef(ComponentRef):
+class MemoryRef(ComponentRef, group=ComponentGroup.MEMORY):
     """A key of `memory` in the wider toolkit; here it must not be set."""
 
-    group = ComponentGroup.MEMORY
 
-
-class ObjectStoreRef(ComponentRef):
+class ObjectStoreRef(ComponentRef, group=ComponentGroup.OBJECT_STORES):
     """A key of `object_stores` in the wider toolkit; here it must not be set."""
 
-    group = ComponentGroup.OBJECT_STORES
 
-
-class RetrieverRef(ComponentRef):
+class RetrieverRef(ComponentRef, group=ComponentGroup.RETRIEVERS):
     """A key of `retrievers` in the wider toolkit; here it must not be set."""
 
-    group = ComponentGroup.RETRIEVERS
 
-
-class AuthenticationRef(ComponentRef):
+class AuthenticationRef(ComponentRef, group=ComponentGroup.AUTHENTICATION):
     """A key of `authentication` in the wider toolkit; here it must not be set."""
 
-    group = ComponentGroup.AUTHENTICATION
 
-
-class MiddlewareRef(ComponentRef):
+class MiddlewareRef(ComponentRef, group=ComponentGroup.MIDDLEWARE):
     """A key of `middleware` in the wider toolkit; here it must not be set."""
-
-    group = ComponentGroup.MIDDLEWARE
