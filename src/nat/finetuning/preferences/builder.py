@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nat.data_models.evaluate_runtime import EvaluationRunOutput
-from nat.data_models.finetuning import RewardFunctionConfig, TrajectoryCollection
+from nat.data_models.finetuning import FinetuneConfig, RewardFunctionConfig, TrajectoryCollection
 from nat.data_models.score import score_problem
 from nat.errors import NoPreferencePairs, did_you_mean
 from nat.eval.failures import remedy_of
@@ -88,7 +88,7 @@ class DPOTrajectoryBuilder(TrajectoryBuilder):
         async with abandoned_on_error(self, run_id):
             output = await self.evaluation_runs[run_id]
         del self.evaluation_runs[run_id]
-        run_config = self.run_config
+        run_config = self.run_config or FinetuneConfig()  # a unit test may leave `initialize` out
         collected = _collect(output, config, run_config.target_functions, run_config.reward_function)
         self._collected[run_id] = collected
         if run is not None:

@@ -68,6 +68,14 @@ async def failure(builder, **fields):
     return str(caught.value)
 
 
+async def test_a_test_of_a_plug_in_may_leave_initialize_out():
+    """As the guide tests a builder: `run_eval` is replaced, and nobody calls `initialize`."""
+    builder = Scripted(output(item("x", *TURN)))
+    await builder.start_run("test-run")
+    (group,) = (await builder.finalize("test-run")).trajectories
+    assert group[0].episode[0].chosen_response == "a"
+
+
 async def test_pairs_are_grouped_by_example():
     """One group per example with pairs; each trajectory has one DPOItem and names run and epoch."""
     two_turns = (*TURN, candidate(0.5, "c", turn="t1"), candidate(0.0, "d", turn="t1"))
