@@ -1,5 +1,3 @@
 """Alias for plug-ins: the code is in `nat.data_models.llm`."""
 
-from nat.data_models.llm import LLMFrameworkEnum
-
-__all__ = ["LLMFrameworkEnum"]
+from nat.data_models.llm import LLMFrameworkEnum as LLMFrameworkEnum

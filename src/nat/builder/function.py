@@ -1,6 +1,5 @@
 """A function of the workflow: it converts its input, records its steps, and runs."""
 
-from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator
 from typing import Any
 
@@ -13,10 +12,10 @@ from nat.data_models.function import EmptyFunctionConfig, FunctionBaseConfig
 from nat.errors import WorkflowError, findings_of
 
 
-class Function(ABC):
+class Function:
     """One input, one output or a stream; every call is a span of the intermediate steps.
 
-    Subclasses implement `_ainvoke` and `_astream`; plain callables become a `LambdaFunction`.
+    It runs the callables of its `info`, or what a subclass puts in place of `_ainvoke` and `_astream`.
     """
 
     def __init__(
@@ -108,11 +107,15 @@ class Function(ABC):
         async for chunk in self.astream(self._pack(args, kwargs)):
             yield chunk
 
-    @abstractmethod
-    async def _ainvoke(self, value: Any) -> Any: ...
+    async def _ainvoke(self, value: Any) -> Any:
+        assert self.info.single_fn is not None, "ainvoke has checked it"
+        return await self.info.single_fn(value)
 
-    @abstractmethod
-    def _astream(self, value: Any) -> AsyncGenerator[Any, None]: ...
+    async def _astream(self, value: Any) -> AsyncGenerator[Any, None]:
+        if self.info.stream_fn is None:
+            raise WorkflowError(f"the function '{self.instance_name}' does not stream", hint="call ainvoke")
+        async for chunk in self.info.stream_fn(value):
+            yield chunk
 
     def _pack(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if len(args) == 1 and not kwargs:
@@ -141,13 +144,3 @@ class LambdaFunction(Function):
         cls, *, config: FunctionBaseConfig | None = None, info: FunctionInfo, instance_name: str | None = None
     ) -> "LambdaFunction":
         return cls(config=config or EmptyFunctionConfig(), info=info, instance_name=instance_name)
-
-    async def _ainvoke(self, value: Any) -> Any:
-        assert self.info.single_fn is not None, "ainvoke has checked it"
-        return await self.info.single_fn(value)
-
-    async def _astream(self, value: Any) -> AsyncGenerator[Any, None]:
-        if self.info.stream_fn is None:
-            raise WorkflowError(f"the function '{self.instance_name}' does not stream", hint="call ainvoke")
-        async for chunk in self.info.stream_fn(value):
-            yield chunk

@@ -35,10 +35,7 @@ class Workflow:
 @contextmanager
 def _run(value: Any) -> Iterator[StreamEventData]:
     """Push WORKFLOW_START, and WORKFLOW_END with the output that the block has set."""
-    push, end = (
-        Context.get().intermediate_step_manager.push_intermediate_step,
-        StreamEventData(input=value, output=None),
-    )
+    push = Context.get().intermediate_step_manager.push_intermediate_step
     span = {"UUID": str(uuid.uuid4()), "name": WORKFLOW_COMPONENT_NAME}
     start, end = StreamEventData(input=value), StreamEventData(input=value, output=None)
     push(IntermediateStepPayload(event_type=IntermediateStepType.WORKFLOW_START, data=start, **span))

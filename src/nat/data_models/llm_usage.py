@@ -25,19 +25,11 @@ class LLMUsage(BaseModel):
 
     def __add__(self, other: "LLMUsage") -> "LLMUsage":
         """Both together."""
-        return LLMUsage(
-            calls=self.calls + other.calls,
-            prompt_tokens=self.prompt_tokens + other.prompt_tokens,
-            completion_tokens=self.completion_tokens + other.completion_tokens,
-        )
+        return LLMUsage(**{name: count + getattr(other, name) for name, count in self})
 
     def __mul__(self, share: float) -> "LLMUsage":
         """A share of it."""
-        return LLMUsage(
-            calls=self.calls * share,
-            prompt_tokens=self.prompt_tokens * share,
-            completion_tokens=self.completion_tokens * share,
-        )
+        return LLMUsage(**{name: count * share for name, count in self})
 
 
 Usage = Mapping[str, LLMUsage]

@@ -8,26 +8,18 @@ from pydantic_core import PydanticUndefined
 
 
 class SearchSpace(BaseModel):
-    """The values that an optimizer may try: some of a list, or a range."""
+    """The values that an optimizer may try: some of a list, a range, or other wordings of a prompt."""
 
-    model_config = ConfigDict(arbitrary_types_allowed=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(arbitrary_types_allowed=True)
 
     values: Sequence[Any] | None = None
-    """The values to choose from."""
     low: float | None = None
-    """The least value of a range."""
     high: float | None = None
-    """The greatest value of a range."""
     log: bool = False
-    """Spread the range's values evenly on a logarithmic scale."""
     step: float | None = None
-    """Distance between the values of a range."""
     is_prompt: bool = False
-    """True for a prompt, which is rewritten instead of chosen."""
     prompt: str | None = None
-    """The prompt to begin with; the field's default if left out."""
     prompt_purpose: str | None = None
-    """The purpose of the prompt."""
 
     @model_validator(mode="after")
     def _values_or_a_range(self) -> Self:

@@ -85,33 +85,22 @@ def counted(failures: Iterable[tuple[str, str | None]]) -> list[FailureCount]:
     errors: dict[str, Counter[str | None]] = {}
     for cause, error in failures:
         errors.setdefault(cause, Counter())[error] += 1
-    return _most_frequent_first(
-        FailureCount(
-            cause=cause,
-            count=counts.total(),
-            error=(error := counts.most_common(1)[0][0]) and one_line(error),
-            same_error=len(counts) == 1,
-        )
-        for cause, counts in errors.items()
-    )
+    counts = []
+    for cause, found in errors.items():
+        [(error, _)] = found.most_common(1)
+        shown = error and one_line(error)
+        counts.append(FailureCount(cause=cause, count=found.total(), error=shown, same_error=len(found) == 1))
+    return sorted(counts, key=lambda each: -each.count)
 
 
 def total(counts: Iterable[Sequence[FailureCount]]) -> list[FailureCount]:
     """Sum the counts of several epochs by cause, with the first error of each."""
     sums: dict[str, FailureCount] = {}
     for each in (each for some in counts for each in some):
-        known = sums.get(each.cause)
-        sums[each.cause] = each if known is None else _together(known, each)
-    return _most_frequent_first(sums.values())
-
-
-def _together(first: FailureCount, second: FailureCount) -> FailureCount:
-    same = first.same_error and second.same_error and first.error == second.error
-    return first.model_copy(update={"count": first.count + second.count, "same_error": same})
-
-
-def _most_frequent_first(counts: Iterable[FailureCount]) -> list[FailureCount]:
-    return sorted(counts, key=lambda each: -each.count)
+        first = sums.setdefault(each.cause, each.model_copy(update={"count": 0}))
+        same = first.same_error and each.same_error and first.error == each.error
+        sums[each.cause] = first.model_copy(update={"count": first.count + each.count, "same_error": same})
+    return sorted(sums.values(), key=lambda each: -each.count)
 
 
 def one_line(error: str) -> str:

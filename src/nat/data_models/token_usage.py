@@ -1,5 +1,3 @@
 """Alias for plug-ins: the code is in `nat.data_models.intermediate_step`."""
 
-from nat.data_models.intermediate_step import TokenUsageBaseModel
-
-__all__ = ["TokenUsageBaseModel"]
+from nat.data_models.intermediate_step import TokenUsageBaseModel as TokenUsageBaseModel

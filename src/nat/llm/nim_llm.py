@@ -1,5 +1,3 @@
 """Alias for plug-ins: the code is in `nat.plugins.llms.nim`."""
 
-from nat.plugins.llms.nim import NIMModelConfig
-
-__all__ = ["NIMModelConfig"]
+from nat.plugins.llms.nim import NIMModelConfig as NIMModelConfig

@@ -1,5 +1,3 @@
 """Alias for plug-ins: the code is in `nat.plugins.llms.openai`."""
 
-from nat.plugins.llms.openai import OpenAIModelConfig
-
-__all__ = ["OpenAIModelConfig"]
+from nat.plugins.llms.openai import OpenAIModelConfig as OpenAIModelConfig
