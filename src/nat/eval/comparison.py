@@ -6,6 +6,7 @@ training.
 """
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Sequence
 
 from nat.data_models.evaluator import ComparisonFacts, EvalInputItem, EvalOutput, EvalOutputItem
@@ -36,36 +37,23 @@ class SidePasses:
 
     def __init__(self, count: int) -> None:
         self._count = count
-        self._rounds: dict[str, _Round] = {}
+        self._passes: defaultdict[str, list[list[EvalInputItem]]] = defaultdict(list)
+        self._scored: defaultdict[str, asyncio.Future[Sequence[EvalOutputItem]]] = defaultdict(asyncio.Future)
 
     async def score(self, evaluator: str, items: list[EvalInputItem], score: ScoreItems) -> EvalOutput:
         """Wait for the other passes; if one of them fails, its caller must cancel the rest."""
-        mine = self._rounds.setdefault(evaluator, _Round())
-        number = len(mine.passes)
-        mine.passes.append(items)
-        if len(mine.passes) < self._count:
-            scored = await mine.scored
-        else:
+        passes, scored = self._passes[evaluator], self._scored[evaluator]
+        begin = sum(map(len, passes))
+        passes.append(items)
+        if len(passes) == self._count:
             try:
-                scored = (await score(_numbered(mine.passes))).eval_output_items
+                scored.set_result((await score(_numbered(passes))).eval_output_items)
             except BaseException:
-                mine.scored.cancel()
+                scored.cancel()
                 raise
-            mine.scored.set_result(scored)
-        begin = sum(map(len, mine.passes[:number]))
-        own = [
-            result.model_copy(update={"id": item.id})
-            for item, result in zip(items, scored[begin : begin + len(items)], strict=True)
-        ]
+        found = (await scored)[begin : begin + len(items)]
+        own = [result.model_copy(update={"id": item.id}) for item, result in zip(items, found, strict=True)]
         return EvalOutput(average_score=average(own), eval_output_items=own)
-
-
-class _Round:
-    """The passes of one evaluator that have arrived, and the scores of all."""
-
-    def __init__(self) -> None:
-        self.passes: list[list[EvalInputItem]] = []
-        self.scored: asyncio.Future[Sequence[EvalOutputItem]] = asyncio.get_running_loop().create_future()
 
 
 def _numbered(passes: Sequence[Sequence[EvalInputItem]]) -> list[EvalInputItem]:

@@ -8,6 +8,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -101,19 +102,15 @@ class EvalCallbackManager:
     @contextmanager
     def evaluation_context(self) -> Iterator[None]:
         """The blocks of all callbacks around the evaluation."""
-        opened = []
-        for callback in self._callbacks:
-            with _failure_logged(callback, "evaluation_context"):
-                if (hook := getattr(callback, "evaluation_context", None)) is not None:
-                    block = ExitStack()
-                    block.enter_context(hook())
-                    opened.append((callback, block))
-        try:
+        with ExitStack() as blocks:
+            for callback in self._callbacks:
+                logged = partial(_failure_logged, callback, "evaluation_context")
+                with logged():
+                    if (hook := getattr(callback, "evaluation_context", None)) is not None:
+                        block = ExitStack()
+                        block.enter_context(hook())
+                        blocks.callback(logged()(block.close))
             yield
-        finally:
-            for callback, block in reversed(opened):
-                with _failure_logged(callback, "evaluation_context"):
-                    block.close()
 
 
 @contextmanager
@@ -134,24 +131,22 @@ def build_eval_result(
     **context: Any,
 ) -> EvalResult:
     """Put the scores of each example together; `context` has further fields of the result."""
-    usage = {} if usage_stats is None else usage_stats.usage_stats_items
-    by_id = [
-        (name, {str(scored.id): scored for scored in output.eval_output_items}) for name, output in evaluation_results
-    ]
+    usage = usage_stats.usage_stats_items if usage_stats is not None else {}
+    scored = {name: {str(each.id): each for each in output.eval_output_items} for name, output in evaluation_results}
     items = []
     for item in eval_input_items:
-        found = {name: scored[str(item.id)] for name, scored in by_id if str(item.id) in scored}
-        spent = usage.get(str(item.id))
+        key = str(item.id)
+        found = {name: by_id[key] for name, by_id in scored.items() if key in by_id}
         items.append(
             EvalResultItem(
                 item_id=item.id,
                 input_obj=item.input_obj,
                 expected_output=item.expected_output_obj,
                 actual_output=item.output_obj,
-                scores={name: float(scored.score) for name, scored in found.items() if is_score(scored.score)},
-                reasoning={name: scored.reasoning for name, scored in found.items()},
-                total_tokens=None if spent is None else spent.total_tokens,
-                runtime=None if spent is None else spent.runtime,
+                scores={name: float(each.score) for name, each in found.items() if is_score(each.score)},
+                reasoning={name: each.reasoning for name, each in found.items()},
+                total_tokens=usage[key].total_tokens if key in usage else None,
+                runtime=usage[key].runtime if key in usage else None,
             )
         )
     return EvalResult(metric_scores, items, evaluation_outputs=evaluation_results, **context)

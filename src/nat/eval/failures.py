@@ -1,6 +1,6 @@
 """Count failed rollouts by cause, list the first failure of each kind in `failures.txt`, and suggest a remedy. Pure."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from nat.data_models.evaluate_runtime import EvaluationRunOutput
 from nat.data_models.rollout_failure import (
@@ -14,14 +14,6 @@ from nat.data_models.rollout_failure import (
 )
 
 FAILURES_NAME = "failures.txt"
-
-
-def first_of_each(failures: Iterable[FirstFailure]) -> list[FirstFailure]:
-    """The first failure of each kind."""
-    found: dict[str, FirstFailure] = {}
-    for failure in failures:
-        found.setdefault(failure.way, failure)
-    return list(found.values())
 
 
 def failures_text(failures: Sequence[FirstFailure]) -> str:
@@ -42,7 +34,10 @@ def counts_of(output: EvaluationRunOutput) -> list[FailureCount]:
 
 def failures_of(output: EvaluationRunOutput) -> list[FirstFailure]:
     """Failed rollouts and missing scores of an evaluation, one of each kind, with its traceback."""
-    return first_of_each(_failures(output))
+    first: dict[str, FirstFailure] = {}
+    for failure in _failures(output):
+        first.setdefault(failure.way, failure)
+    return list(first.values())
 
 
 def _failures(output: EvaluationRunOutput) -> Iterator[FirstFailure]:

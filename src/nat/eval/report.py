@@ -1,11 +1,10 @@
 """Write the report files of an evaluation; each is written completely or not at all."""
 
+import os
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from tempfile import TemporaryFile
 from typing import Any
 
 from pydantic_core import PydanticSerializationError, to_json
@@ -19,7 +18,7 @@ from nat.data_models.intermediate_step import IntermediateStepType
 from nat.data_models.rollout_failure import RolloutFailure
 from nat.errors import ConfigError, EvaluationError
 from nat.eval.failures import FAILURES_NAME, failures_of, failures_text
-from nat.files import replacing
+from nat.files import write_text
 from nat.secrets import redact, redact_json
 from nat.wire.json import without_surrogates
 
@@ -80,13 +79,7 @@ def write_json(path: Path, value: Any) -> Path:
         text = to_json(value, indent=2, fallback=repr, inf_nan_mode="strings")
     except (PydanticSerializationError, UnicodeEncodeError):
         text = to_json(without_surrogates(value), indent=2, fallback=repr, inf_nan_mode="strings")
-    return write_bytes(path, redact_json(text.decode(), indent=2).encode() + b"\n")
-
-
-def write_bytes(path: Path, data: bytes) -> Path:
-    """Replace the file by `data`."""
-    with replacing(path) as file:
-        file.write(data)
+    write_text(path, redact_json(text.decode(), indent=2) + "\n")
     return path
 
 
@@ -113,7 +106,8 @@ def write_reports(
     failures = folder / FAILURES_NAME
     failures.unlink(missing_ok=True)
     if text := redact(failures_text(failures_of(output))):
-        write_bytes(failures, text.encode(errors="backslashreplace"))
+        write_text(failures, without_surrogates(text))
+    write_text(folder / CONFIG_EFFECTIVE, dump_resolved(config))
     metadata = {
         "config_file": str(run.config_file) if isinstance(run.config_file, Path) else None,
         "dataset": str(dataset.file_path),
@@ -130,32 +124,23 @@ def write_reports(
                 write_json(folder / names[name], scores(result)) for name, result in output.evaluation_results
             ],
             "failures_file": failures if text else None,
-            "config_effective_file": write_bytes(folder / CONFIG_EFFECTIVE, dump_resolved(config).encode()),
+            "config_effective_file": folder / CONFIG_EFFECTIVE,
             "config_metadata_file": write_json(folder / CONFIG_METADATA, metadata),
         }
     )
 
 
 def check_writable(folder: Path, option: str) -> None:
-    """Raise ConfigError, naming the option, unless a file can be created in the folder; leaves no file behind.
+    """Raise ConfigError, naming the option, unless files can be created in the folder.
 
     It is called before any rollout, so that a run cannot end without a place for its results.
     """
     absolute = folder.absolute()
-    missing = [path for path in (absolute, *absolute.parents) if not path.exists()]
-    existing = absolute.parents[len(missing) - 1] if missing else absolute
+    existing = next(path for path in (absolute, *absolute.parents) if path.exists())
     if not existing.is_dir():
         raise ConfigError([f"{option}: {existing} is a file, so {folder} cannot be a folder"])
-    try:
-        absolute.mkdir(parents=True, exist_ok=True)
-        with TemporaryFile(dir=absolute):
-            pass
-    except OSError as error:
+    if not os.access(existing, os.W_OK | os.X_OK):
         raise ConfigError(
-            [f"{option}: cannot write to {folder}: {error.strerror or error}"],
+            [f"{option}: cannot write to {folder}: {existing} is read-only for you"],
             hint="choose a folder that you may write to, or change its owner or mode",
-        ) from error
-    finally:
-        for path in missing:
-            with suppress(OSError):
-                path.rmdir()
+        )
