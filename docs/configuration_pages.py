@@ -16,7 +16,7 @@ from nat.data_models.llm import LLMBaseConfig
 from nat.data_models.llm_usage import PriceConfig
 from nat.plugins.team import RoleConfig
 from nat.plugins.tinker.register import REFUSED
-from nat.registry.catalog import BASE_CONFIGS, NOUNS, current_catalog
+from nat.registry.catalog import GROUPS, current_catalog
 from nat.registry.description import ComponentDescription, FieldDescription, describe, fields_of
 from nat.registry.discovery import discover_components
 from nat.wire.training import TrainingConfig
@@ -195,7 +195,7 @@ def _page(page: _Page, components: list[ComponentDescription]) -> str:
     known = {each.type: each.fields for each in components}
     known |= {
         "eval.general": list(fields_of(EvalGeneralConfig)),
-        "eval.general.dataset": list(fields_of(BASE_CONFIGS[ComponentGroup.DATASETS])),
+        "eval.general.dataset": list(fields_of(GROUPS[ComponentGroup.DATASETS].base_config)),
         "finetuning": list(fields_of(FinetuneConfig)),
     }
     often = [(owner, _named(known[owner], name)) for owner, names in page.often.items() for name in names]
@@ -273,11 +273,11 @@ def _types(group: ComponentGroup, components: list[ComponentDescription], *, lev
     """The keys that all types of the group share, then each type with its own."""
     types = [c for c in components if c.section == group]
     if not types:
-        yield f"No {NOUNS[group]} is built in; plug-ins can add one."
+        yield f"No {GROUPS[group].noun} is built in; plug-ins can add one."
         return
-    shared = list(fields_of(BASE_CONFIGS[group]))
+    shared = list(fields_of(GROUPS[group].base_config))
     if shared:
-        yield f"Every {NOUNS[group]} takes these keys:\n"
+        yield f"Every {GROUPS[group].noun} takes these keys:\n"
         yield from table(shared)
         yield ""
     known = {each.name for each in shared}

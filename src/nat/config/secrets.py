@@ -69,34 +69,26 @@ def is_plain_name(key: object) -> bool:
     return _PLAIN_WORDS.search(_snake(str(key))) is not None
 
 
-def secrets_in(value: Any, *, secret: bool = False) -> Iterator[str]:
+def secrets_in(value: Any) -> set[str]:
     """Every secret of a tree."""
-    if isinstance(value, Mapping):
-        for key, item in value.items():
-            yield from secrets_in(item, secret=secret or _hides(key, item))
-    elif isinstance(value, (list, tuple, set)):
-        for item, follows in _with_option(value):
-            yield from secrets_in(item, secret=secret or follows)
-    elif isinstance(value, SecretStr):
-        yield value.get_secret_value()
-    elif secret and isinstance(value, (str, int)) and not isinstance(value, bool):
-        text = str(value)
-        yield from (text, *text.split()[-1:])
-    elif isinstance(value, str):
-        yield from _named(value)
+    found: set[str] = set()
+    redacted(value, found)
+    return found
 
 
-def redacted(value: Any, *, secret: bool = False) -> Any:
-    """A copy of the tree with stars instead of each secret."""
+def redacted(value: Any, found: set[str] | None = None, *, secret: bool = False) -> Any:
+    """A copy of the tree with stars instead of each secret; `found` collects the secrets."""
+    found = set() if found is None else found
     if isinstance(value, Mapping):
-        return {key: redacted(item, secret=secret or _hides(key, item)) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [redacted(item, secret=secret or follows) for item, follows in _with_option(value)]
-    if secret and isinstance(value, int) and not isinstance(value, bool):
+        return {key: redacted(item, found, secret=secret or _hides(key, item)) for key, item in value.items()}
+    if isinstance(value, (list, tuple, set)):
+        return [redacted(item, found, secret=secret or follows) for item, follows in _with_option(value)]
+    if isinstance(value, SecretStr):
+        found.add(value.get_secret_value())
+    elif secret and isinstance(value, (str, int)) and not isinstance(value, bool) and value != "":
+        found.update((str(value), *str(value).split()[-1:]))
         return REDACTED
-    if not isinstance(value, str) or not value:
-        return value
-    return REDACTED if secret else _starred(value)
+    return _starred(value, found) if isinstance(value, str) else value
 
 
 def environment_secrets(environ: Mapping[str, str]) -> Iterator[str]:
@@ -140,16 +132,6 @@ def _with_option(items: Any) -> Iterator[tuple[Any, bool]]:
         before = item
 
 
-def _named(text: str) -> Iterator[str]:
-    """Secrets that the text itself marks: logins in URLs, Bearer, `api_key=…`, `--api-key …`."""
-    for match in _URL_USER.finditer(text):
-        login = match["secret"]
-        user, _, password = login.partition(":")
-        yield from (login, unquote(login), password or user, unquote(password or user))
-    for pattern in (_SCHEME, _OPTION, _ASSIGNED):
-        yield from (match["secret"] for match in pattern.finditer(text) if _marks(match))
-
-
 def _marks(match: re.Match[str]) -> bool:
     """True if what a pattern has found is a secret by the words before it."""
     if match.re is _SCHEME:
@@ -157,11 +139,16 @@ def _marks(match: re.Match[str]) -> bool:
     return match.re is _URL_USER or (_is_section if match.re is _ASSIGNED else is_secret_key)(match["name"])
 
 
-def _starred(text: str) -> str:
-    """The text with stars instead of the secrets that it marks."""
+def _starred(text: str, found: set[str]) -> str:
+    """The text with stars instead of what it marks itself: logins in URLs, Bearer, `api_key=…`, `--api-key …`."""
 
     def star(match: re.Match[str]) -> str:
-        return match[0].replace(match["secret"], REDACTED) if _marks(match) else match[0]
+        if not _marks(match):
+            return match[0]
+        secret: str = match["secret"]
+        user, _, password = secret.partition(":") if match.re is _URL_USER else ("", "", secret)
+        found.update((secret, unquote(secret), password or user, unquote(password or user)))
+        return match[0].replace(secret, REDACTED)
 
     for pattern in (_URL_USER, _SCHEME, _OPTION, _ASSIGNED):
         text = pattern.sub(star, text)

@@ -2,8 +2,9 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager
+from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from nat.data_models.common import TypedBaseModel
 from nat.data_models.component_ref import ComponentGroup
@@ -64,12 +65,6 @@ class Registry(Generic[T]):
         """True if a full name or an unambiguous short one is registered."""
         return name in self._entries or name in self.names()
 
-    def copy(self) -> "Registry[T]":
-        """An independent registry with the same entries."""
-        copied = Registry[T](self.noun, explain=self._explain)
-        copied._entries = dict(self._entries)
-        return copied
-
     def __contains__(self, name: object) -> bool:
         return name in self._entries
 
@@ -88,33 +83,28 @@ def short_name(full: str) -> str:
 BuildFn = Callable[[Any, Any], AbstractAsyncContextManager[Any]]
 """`(config, builder)` → an async context manager that yields the component."""
 
-BASE_CONFIGS: dict[ComponentGroup, type[TypedBaseModel]] = {
-    ComponentGroup.LLMS: LLMBaseConfig,
-    ComponentGroup.FUNCTIONS: FunctionBaseConfig,
-    ComponentGroup.EVALUATORS: EvaluatorBaseConfig,
-    ComponentGroup.DATASETS: DatasetBaseConfig,
-    ComponentGroup.TTC_STRATEGIES: TTCStrategyBaseConfig,
-    ComponentGroup.TRAJECTORY_BUILDERS: TrajectoryBuilderConfig,
-    ComponentGroup.TRAINER_ADAPTERS: TrainerAdapterConfig,
-    ComponentGroup.TRAINERS: TrainerConfig,
-    ComponentGroup.EVAL_CALLBACKS: TelemetryExporterBaseConfig,
-    ComponentGroup.TRACKERS: TrackerConfig,
-}
-"""The base class of each group's configs."""
 
-NOUNS: dict[ComponentGroup, str] = {
-    ComponentGroup.LLMS: "LLM provider",
-    ComponentGroup.FUNCTIONS: "function",
-    ComponentGroup.EVALUATORS: "evaluator",
-    ComponentGroup.DATASETS: "dataset loader",
-    ComponentGroup.TTC_STRATEGIES: "TTC strategy",
-    ComponentGroup.TRAJECTORY_BUILDERS: "trajectory builder",
-    ComponentGroup.TRAINER_ADAPTERS: "trainer adapter",
-    ComponentGroup.TRAINERS: "trainer",
-    ComponentGroup.EVAL_CALLBACKS: "exporter of traces or callback of evaluations",
-    ComponentGroup.TRACKERS: "tracker",
+class Group(NamedTuple):
+    """What the components of a section have in common."""
+
+    noun: str
+    """One of them, in messages."""
+    base_config: type[TypedBaseModel]
+    """The base class of their configs."""
+
+
+GROUPS: dict[ComponentGroup, Group] = {
+    ComponentGroup.LLMS: Group("LLM provider", LLMBaseConfig),
+    ComponentGroup.FUNCTIONS: Group("function", FunctionBaseConfig),
+    ComponentGroup.EVALUATORS: Group("evaluator", EvaluatorBaseConfig),
+    ComponentGroup.DATASETS: Group("dataset loader", DatasetBaseConfig),
+    ComponentGroup.TTC_STRATEGIES: Group("TTC strategy", TTCStrategyBaseConfig),
+    ComponentGroup.TRAJECTORY_BUILDERS: Group("trajectory builder", TrajectoryBuilderConfig),
+    ComponentGroup.TRAINER_ADAPTERS: Group("trainer adapter", TrainerAdapterConfig),
+    ComponentGroup.TRAINERS: Group("trainer", TrainerConfig),
+    ComponentGroup.EVAL_CALLBACKS: Group("exporter of traces or callback of evaluations", TelemetryExporterBaseConfig),
+    ComponentGroup.TRACKERS: Group("tracker", TrackerConfig),
 }
-"""The name of one group member in messages."""
 
 
 @dataclass(frozen=True)
@@ -124,8 +114,6 @@ class RegisteredComponent:
     group: ComponentGroup
     config_type: type[TypedBaseModel]
     build_fn: BuildFn
-    framework_wrappers: tuple[str, ...] = ()
-    """Frameworks that a function declares; informative only, since capture works below all of them."""
 
     @property
     def full_type(self) -> str:
@@ -145,7 +133,7 @@ class Catalog:
 
     def __init__(self) -> None:
         self.components = {
-            group: Registry[RegisteredComponent](noun, explain=explain_unknown) for group, noun in NOUNS.items()
+            group: Registry[RegisteredComponent](each.noun, explain=explain_unknown) for group, each in GROUPS.items()
         }
         self.llm_clients: dict[str, Registry[BuildFn]] = {}
         self.tool_wrappers = Registry[Callable[..., Any]]("tool wrapper", explain=explain_failures)
@@ -159,7 +147,7 @@ class Catalog:
 
     def group_of(self, base: Any) -> ComponentGroup | None:
         """The group whose configs have this base class; None for every other class."""
-        return next((group for group, each in BASE_CONFIGS.items() if each is base), None)
+        return next((group for group, each in GROUPS.items() if each.base_config is base), None)
 
     def component(self, group: ComponentGroup, name: str) -> RegisteredComponent:
         """The component that a `_type` names."""
@@ -182,14 +170,6 @@ class Catalog:
             hint=f"use one of these, or register a client for '{wrapper_type}' with `register_llm_client`",
         )
 
-    def copy(self) -> "Catalog":
-        """An independent catalog with the same entries."""
-        copied = Catalog()
-        copied.components = {group: registry.copy() for group, registry in self.components.items()}
-        copied.llm_clients = {wrapper: registry.copy() for wrapper, registry in self.llm_clients.items()}
-        copied.tool_wrappers = self.tool_wrappers.copy()
-        return copied
-
 
 _catalogs = [Catalog()]
 
@@ -203,7 +183,7 @@ def current_catalog() -> Catalog:
 def pushed_catalog() -> Iterator[Catalog]:
     """Use a copy of the current catalog in the block; what the block registers is discarded."""
     discover_components()  # before the copy: built-in components belong to the process, not to the block
-    _catalogs.append(current_catalog().copy())
+    _catalogs.append(deepcopy(current_catalog()))
     try:
         yield current_catalog()
     finally:

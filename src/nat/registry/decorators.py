@@ -21,7 +21,7 @@ from nat.data_models.telemetry_exporter import TelemetryExporterBaseConfig, Trac
 from nat.data_models.tracker import TrackerConfig
 from nat.data_models.ttc_strategy import TTCStrategyBaseConfig
 from nat.errors import RegistryError
-from nat.registry.catalog import BASE_CONFIGS, RegisteredComponent, current_catalog
+from nat.registry.catalog import GROUPS, RegisteredComponent, current_catalog
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -40,10 +40,14 @@ def from_config(make: Callable[[Any], T]) -> Generator[..., T]:
 
 
 def register_function(
-    config_type: type[FunctionBaseConfig], framework_wrappers: Sequence[str] | None = None
+    config_type: type[FunctionBaseConfig],
+    framework_wrappers: Sequence[str] | None = None,  # noqa: ARG001 - the guide's signature
 ) -> Decorator[..., Any]:
-    """Build a function or workflow: yield a FunctionInfo, a Function or a plain callable."""
-    return _component(ComponentGroup.FUNCTIONS, config_type, tuple(framework_wrappers or ()))
+    """Build a function or workflow: yield a FunctionInfo, a Function or a plain callable.
+
+    `framework_wrappers` changes nothing: calls are captured below all frameworks.
+    """
+    return _component(ComponentGroup.FUNCTIONS, config_type)
 
 
 def register_llm_provider(config_type: type[LLMBaseConfig]) -> Decorator[..., Any]:
@@ -109,10 +113,10 @@ def register_tracker(config_type: type[TrackerConfig]) -> Callable[[Callable[...
 
 def register_llm_client(config_type: type[LLMBaseConfig], wrapper_type: str) -> Decorator[..., Any]:
     """Build a framework's client for a provider's config: yield the client object."""
+    _check_config(config_type, LLMBaseConfig)
 
     def decorate(fn: Generator[P, T]) -> Manager[P, T]:
-        _check(fn, config_type, LLMBaseConfig)
-        manager = asynccontextmanager(fn)
+        manager = _manager(fn)
         current_catalog().add_llm_client(config_type, str(wrapper_type), manager)
         return manager
 
@@ -133,31 +137,28 @@ def _of_config(
     group: ComponentGroup, config_type: type[TypedBaseModel], base: type[TypedBaseModel] | None = None
 ) -> Callable[[Callable[..., T]], Callable[..., T]]:
     """Register a plain function of the config, which inherits from `base` or the group's own class."""
+    _check_config(config_type, base or GROUPS[group].base_config)
 
     def decorate(fn: Callable[..., T]) -> Callable[..., T]:
-        _check_config(fn, config_type, base or BASE_CONFIGS[group])
-        current_catalog().add(RegisteredComponent(group, config_type, asynccontextmanager(from_config(fn))))
+        _component(group, config_type)(from_config(fn))
         return fn
 
     return decorate
 
 
-def _component(
-    group: ComponentGroup, config_type: type[TypedBaseModel], framework_wrappers: tuple[str, ...] = ()
-) -> Decorator[..., Any]:
-    _check_class(config_type, BASE_CONFIGS[group])
+def _component(group: ComponentGroup, config_type: type[TypedBaseModel]) -> Decorator[..., Any]:
+    _check_config(config_type, GROUPS[group].base_config)
 
     def decorate(fn: Generator[P, T]) -> Manager[P, T]:
-        _check(fn, config_type, BASE_CONFIGS[group])
-        manager = asynccontextmanager(fn)
-        current_catalog().add(RegisteredComponent(group, config_type, manager, framework_wrappers))
+        manager = _manager(fn)
+        current_catalog().add(RegisteredComponent(group, config_type, manager))
         return manager
 
     return decorate
 
 
-def _check(fn: Callable[..., Any], config_type: type[TypedBaseModel], base: type[TypedBaseModel]) -> None:
-    name = _check_config(fn, config_type, base)
+def _manager(fn: Generator[P, T]) -> Manager[P, T]:
+    name: str = getattr(fn, "__qualname__", repr(fn))
     if not inspect.isasyncgenfunction(fn):
         raise RegistryError(
             f"{name} is not an async generator", hint="write `async def` and `yield` the built object exactly once"
@@ -169,27 +170,17 @@ def _check(fn: Callable[..., Any], config_type: type[TypedBaseModel], base: type
             f"{name}{inspect.signature(fn)} cannot be called with a configuration and a builder",
             hint=f"write `async def {name}(config, builder)`",
         ) from error
+    return asynccontextmanager(fn)
 
 
-def _check_class(config_type: Any, base: type[TypedBaseModel]) -> None:
+def _check_config(config_type: Any, base: type[TypedBaseModel]) -> None:
+    name: str = getattr(config_type, "__qualname__", repr(config_type))
     if not isinstance(config_type, type):
-        seen = getattr(config_type, "__qualname__", repr(config_type))
         raise RegistryError(
-            f"a decorator got {seen} where a {base.__name__} class was expected",
+            f"a decorator got {name} where a {base.__name__} class was expected",
             hint="write `@register_…(config_type=MyConfig)`, with the class of the configuration",
         )
-
-
-def _check_config(fn: Callable[..., Any], config_type: type[TypedBaseModel], base: type[TypedBaseModel]) -> str:
-    """The function's name, for messages."""
-    name: str = getattr(fn, "__qualname__", repr(fn))
     if not issubclass(config_type, base):
-        raise RegistryError(
-            f"{name}: {config_type.__name__} is not a {base.__name__}", hint=f"derive it from {base.__name__}"
-        )
+        raise RegistryError(f"{name} is not a {base.__name__}", hint=f"derive it from {base.__name__}")
     if config_type.static_type() is None:
-        raise RegistryError(
-            f"{name}: {config_type.__name__} has no type name",
-            hint=f'write `class {config_type.__name__}({base.__name__}, name="…")`',
-        )
-    return name
+        raise RegistryError(f"{name} has no type name", hint=f'write `class {name}({base.__name__}, name="…")`')

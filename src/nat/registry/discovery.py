@@ -2,7 +2,6 @@
 
 import importlib.metadata
 import logging
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint
 
@@ -42,9 +41,9 @@ _imported: set[tuple[str, str]] = set()
 """Entry points of this process that were imported or failed to."""
 
 
-def discover_components(entry_points: Callable[[], Iterable[EntryPoint]] | None = None) -> None:
+def discover_components() -> None:
     """Import each plug-in once per process; failures are recorded."""
-    for point in (entry_points or installed_entry_points)():
+    for point in installed_entry_points():
         if (point.name, point.value) in _imported:
             continue
         _imported.add((point.name, point.value))

@@ -39,15 +39,6 @@ def test_an_unknown_name_gets_a_suggestion():
         filled("nat/openai").get("openia")
 
 
-def test_a_copy_is_independent():
-    """Additions to a copy do not change the original."""
-    registry = filled("a/x")
-    twin = registry.copy()
-    twin.add("a/y", "a/y")
-    assert len(registry) == 1
-    assert list(twin) == ["a/x", "a/y"]
-
-
 @given(st.lists(st.text("abcde", min_size=3, max_size=8), min_size=1, unique=True))
 def test_a_known_word_suggests_itself(words):
     """A name that differs only in case is always suggested."""

@@ -1,6 +1,5 @@
 import sys
 import uuid
-from importlib.metadata import EntryPoint
 
 import pytest
 
@@ -102,11 +101,3 @@ def test_each_entry_point_is_imported_once(site):
 def test_built_in_components_use_an_entry_point():
     """The built-in entry point comes first."""
     assert installed_entry_points()[0].value == "nat.plugins.register"
-
-
-def test_entry_points_can_be_given(site):
-    """A caller may bring its own list."""
-    folder, catalog = site
-    (folder / "given_plugin.py").write_text(PLUGIN)
-    discover_components(lambda: [EntryPoint(name="g", value="given_plugin", group="nat.components")])
-    assert catalog.component(ComponentGroup.FUNCTIONS, "given_plugin/from_a_plugin")
