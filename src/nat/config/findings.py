@@ -3,10 +3,9 @@
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import is_dataclass
-from typing import Any, get_args, get_origin, get_type_hints, is_typeddict
+from typing import Any, get_args, get_origin
 
-from pydantic import AliasChoices, BaseModel
+from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
@@ -15,6 +14,7 @@ from nat.data_models.common import TypedBaseModel
 from nat.data_models.config import Config
 from nat.errors import LIST, MAPPING, did_you_mean, expected, one_of
 from nat.registry.catalog import current_catalog
+from nat.registry.description import classes_in, keys_of
 from nat.secrets import REDACTED, excerpt
 
 Tree = dict[str, Any]
@@ -31,16 +31,10 @@ _OF_THE_TOOLKIT = {
 }
 """Options of all LLMs of the toolkit, and why they are none here."""
 UNSUPPORTED_SECTIONS = {
-    "embedders": "embedders",
-    "memory": "memory stores",
-    "object_stores": "object stores",
-    "retrievers": "retrievers",
-    "authentication": "authentication providers",
-    "middleware": "middleware",
-    "function_groups": "function groups",
-    "optimizer": "the optimizer",
+    *("embedders", "memory", "object_stores", "retrievers"),
+    *("authentication", "middleware", "function_groups", "optimizer"),
 }
-"""Sections of the toolkit that this project has not, in words."""
+"""Sections of the toolkit that this project has not."""
 
 
 def findings_in(errors: Iterable[ErrorDetails], tree: Tree) -> list[str]:
@@ -51,15 +45,16 @@ def findings_in(errors: Iterable[ErrorDetails], tree: Tree) -> list[str]:
     missing = {path for path, [first, *_] in found.items() if first["type"] == "missing"}
     texts: dict[KeyPath, str] = {}
     for path, details in found.items():
-        owner = owner_of(path, tree)
+        known = keys_of(owner_of(path, tree))
         if details[0]["type"] in UNKNOWN_KEY:
             beside = {str(each[-1]) for each in missing if each[:-1] == path[:-1]}
             meant = {key for key in beside if did_you_mean(str(path[-1]), [key])}  # one mistake, not two
             missing -= {(*path[:-1], key) for key in meant}
-            texts[path] = unknown_key(path, meant or _known_keys(owner))
+            texts[path] = unknown_key(path, meant or set(known))
         elif details[0]["type"] != "missing":
-            texts[path] = _wrong_value(details, _field(owner, path), path)
-    texts |= {path: f"this key is required{_meaning(owner_of(path, tree), path)}" for path in missing}
+            texts[path] = _wrong_value(details, known.get(str(path[-1])) if path else None, path)
+    for path in missing:
+        texts[path] = f"this key is required{_meaning(keys_of(owner_of(path, tree)).get(str(path[-1])))}"
     return [f"{dotted(path)}: {texts[path]}" for path in found if path in texts]
 
 
@@ -74,7 +69,7 @@ def unknown_key(path: KeyPath, known: set[str]) -> str:
     key, keys = str(path[-1]), known - {"type", "reward"}
     if len(path) == 1 and key in UNSUPPORTED_SECTIONS:
         where = "remove the section, or train in the toolkit's environment: docs/from/nat.md"
-        return f"{UNSUPPORTED_SECTIONS[key]} are not part of this project; {where}"
+        return f"this section is not part of this project; {where}"
     if path[0] == "llms" and key in _OF_THE_TOOLKIT:
         return f"unknown key. Leave it out: {_OF_THE_TOOLKIT[key]}."
     hint = did_you_mean(key, keys)
@@ -100,64 +95,31 @@ def preview(value: Any, *, path: KeyPath = (), length: int = 60) -> str:
     return REDACTED if names_secret(path) else excerpt(repr(redacted(value)), length)
 
 
-def owner_of(path: KeyPath, tree: Any) -> Any:
+def owner_of(path: KeyPath, tree: Any) -> type | None:
     """The class that has, or would have, the last key of a path; None if there is none, as in a mapping."""
     annotation: Any = Config
     for key in path[:-1]:
         annotation = _below(annotation, key)
         tree = tree.get(key) if isinstance(tree, dict) else tree[int(key)] if isinstance(tree, list) else None
-        kinds = list(_classes(annotation))
-        if kinds and (group := current_catalog().group_of(kinds[0])) is not None:
+        base = next(iter(classes_in(annotation)), None)
+        if base is not None and (group := current_catalog().group_of(base)) is not None:
             registered, name = current_catalog().components[group], TypedBaseModel.discriminator(tree)
-            annotation = registered.get(name).config_type if name is not None and registered.has(name) else kinds[0]
-    return next(_classes(annotation), None)
+            annotation = registered.get(name).config_type if name is not None and registered.has(name) else base
+    return next(iter(classes_in(annotation)), None)
 
 
 def _below(annotation: Any, key: str | int) -> Any:
-    """The annotation of what a key or index of a value leads to."""
+    """The annotation of what a key or index of a value leads to; None if nothing is known about it."""
     origin, arguments = get_origin(annotation), get_args(annotation)
-    if isinstance(key, str) and origin is None:
-        return _annotations(annotation).get(key)
+    if key in (known := keys_of(annotation)):
+        return known[str(key)].annotation
     if origin in (dict, list, tuple, set):
         return arguments[-1] if origin is dict else arguments[0]
     return next((found for each in arguments if (found := _below(each, key)) is not None), None)
 
 
-def _annotations(kind: Any) -> dict[str, Any]:
-    """The annotation of each key that a YAML may use for a class's fields."""
-    if isinstance(kind, type) and issubclass(kind, BaseModel):
-        fields = kind.model_fields.items()
-        return {key: field.annotation for name, field in fields for key in (name, *_aliases(field))}
-    return get_type_hints(kind) if isinstance(kind, type) and (is_dataclass(kind) or is_typeddict(kind)) else {}
-
-
-def _aliases(field: FieldInfo) -> list[str]:
-    alias = field.validation_alias
-    return [each for each in (alias.choices if isinstance(alias, AliasChoices) else [alias]) if isinstance(each, str)]
-
-
-def _classes(annotation: Any) -> Iterator[Any]:
-    """The classes with keys that a value of an annotation may have; not those of its items."""
-    if _annotations(annotation):
-        yield annotation
-    if get_origin(annotation) not in (dict, list, tuple, set):
-        for argument in get_args(annotation):
-            yield from _classes(argument)
-
-
-def _known_keys(owner: Any) -> set[str]:
-    return set(_annotations(owner))
-
-
-def _field(owner: Any, path: KeyPath) -> FieldInfo | None:
-    if not path or not (isinstance(owner, type) and issubclass(owner, BaseModel)):
-        return None
-    return next((field for name, field in owner.model_fields.items() if path[-1] in (name, *_aliases(field))), None)
-
-
-def _meaning(owner: Any, path: KeyPath) -> str:
+def _meaning(field: FieldInfo | None) -> str:
     """What a missing key means, by the first sentence of its description."""
-    field = _field(owner, path)
     told = "" if field is None or field.description is None else " ".join(field.description.split())
     return f" ({re.split('[.;] ', told)[0].rstrip('.')})" if told else ""
 
@@ -175,13 +137,13 @@ def _keys(location: Sequence[str | int], node: Any) -> Iterator[str | int]:
 def _wrong_value(details: Sequence[ErrorDetails], field: FieldInfo | None, path: KeyPath) -> str:
     """What was wanted, what was found, and how to write what was probably meant."""
     value, kind = details[0]["input"], details[0]["type"]
-    model = None if field is None else next(_classes(field.annotation), None)
+    model = None if field is None else next(iter(classes_in(field.annotation)), None)
     texts = list(dict.fromkeys(expected(dict(detail)) for detail in details))
     text = " or ".join([texts[0], *(each.removeprefix("expected ") for each in texts[1:])])
     if kind in ("component", "reference"):
         return text
     if MAPPING in text and model is not None and current_catalog().group_of(model) is None:
-        keys = sorted(_known_keys(model) - {"type", "_type"})
+        keys = sorted(set(keys_of(model)) - {"type", "_type"})
         text = text.replace(
             MAPPING, f"a mapping (keys: {', '.join(keys[:_MAX_KEYS])}{', …' if len(keys) > _MAX_KEYS else ''})"
         )

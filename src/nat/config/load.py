@@ -3,13 +3,11 @@
 import logging
 import os
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from functools import reduce
 from operator import getitem
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
@@ -24,8 +22,8 @@ from nat.config.findings import (
     findings_in,
     keeps_unknown_keys,
 )
-from nat.config.secrets import environment_secrets, redacted, secrets_in
-from nat.config.sources import Override, apply_overrides, expand_variables, format_yaml, parse_yaml, read_tree
+from nat.config.secrets import environment_secrets, names_secret, redacted, secrets_in
+from nat.config.sources import Override, apply_overrides, expand_variables, format_yaml, read_tree
 from nat.data_models.common import TypedBaseModel
 from nat.data_models.component_ref import ComponentGroup
 from nat.data_models.config import Config
@@ -170,20 +168,10 @@ def dump_resolved(config: Config, *, only_given: bool = False) -> str:
     visible = config
     given = config.finetuning.run_configuration
     if given is not None and given.override:
-        given = given.model_copy(update={"override": tuple(map(_redacted_override, given.override))})
+        starred = tuple((key, REDACTED if names_secret(key.split(".")) else text) for key, text in given.override)
+        given = given.model_copy(update={"override": starred})
         finetuning = config.finetuning.model_copy(update={"run_configuration": given})
         visible = config.model_copy(update={"finetuning": finetuning})
     without = {"workflow"} if isinstance(config.workflow, EmptyFunctionConfig) else None
     tree = visible.model_dump(mode="json", by_alias=True, exclude=without, exclude_unset=only_given, fallback=str)
     return format_yaml(known_secrets.redact_tree(redacted(tree)))
-
-
-def _redacted_override(override: Override) -> Override:
-    """The override, with stars for a value that is or contains a secret."""
-    key, text = override
-    value: Any = text
-    with suppress(yaml.YAMLError):
-        value = parse_yaml(text)
-    for part in reversed(key.split(".")):
-        value = {part: value}
-    return (key, text if redacted(value) == value else REDACTED)

@@ -3,12 +3,14 @@
 import inspect
 import types
 from collections.abc import Iterator
+from dataclasses import is_dataclass
 from enum import Enum
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from pydantic import BaseModel
+from pydantic import AliasChoices, BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
+from typing_extensions import is_typeddict
 
 from nat.registry.catalog import Catalog
 
@@ -59,7 +61,7 @@ def fields_of(model: type[BaseModel], prefix: str = "") -> Iterator[FieldDescrip
         if name in INTERNAL and not prefix:
             continue
         yield _field(f"{prefix}{name}", field)
-        for inner in _models(field.annotation):
+        for inner in classes_in(field.annotation):
             yield from fields_of(inner, f"{prefix}{name}.")
 
 
@@ -92,9 +94,23 @@ def _field(name: str, field: FieldInfo) -> FieldDescription:
     )
 
 
-def _models(annotation: Any) -> list[type[BaseModel]]:
-    if isinstance(annotation, type) and get_origin(annotation) is None:
-        return [annotation] if issubclass(annotation, BaseModel) else []
-    if get_origin(annotation) in (Union, types.UnionType):
-        return [model for argument in get_args(annotation) for model in _models(argument)]
-    return []
+def keys_of(kind: Any) -> dict[str, FieldInfo]:
+    """Each key that a YAML may use for a field of a model, a dataclass or a typed mapping; aliases included."""
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        return {key: field for name, field in kind.model_fields.items() for key in (name, *_aliases(field))}
+    if isinstance(kind, type) and (is_dataclass(kind) or is_typeddict(kind)):
+        return {name: FieldInfo.from_annotation(hint) for name, hint in get_type_hints(kind).items()}
+    return {}
+
+
+def classes_in(annotation: Any) -> list[type]:
+    """The classes with keys that a value of an annotation may have; not those of its items."""
+    if keys_of(annotation):
+        return [annotation]
+    items = get_origin(annotation) in (dict, list, tuple, set)
+    return [kind for each in get_args(annotation) if not items for kind in classes_in(each)]
+
+
+def _aliases(field: FieldInfo) -> list[str]:
+    alias = field.validation_alias
+    return [each for each in (alias.choices if isinstance(alias, AliasChoices) else [alias]) if isinstance(each, str)]

@@ -77,23 +77,17 @@ def _module_of(path: Path) -> str:
         raise RegistryError(
             f"the file {path} does not exist{did_you_mean_path(path)}", hint=f"paths start at {Path.cwd()}"
         )
-    found = _origin(path.stem)
+    try:
+        spec = importlib.util.find_spec(path.stem)
+    except ImportError:  # a name with a dot in it, whose first part is no package
+        spec = None
+    found = None if spec is None else spec.origin
     if found is None or Path(found).resolve() != path.resolve():
         raise RegistryError(
             f"{path} cannot be imported as '{path.stem}': Python finds {found or 'nothing'} under this name",
             hint="rename the file",
         )
     return path.stem
-
-
-def _origin(module: str) -> str | None:
-    """Where Python takes a module from; None if it finds none."""
-    try:
-        known = sys.modules.get(module)
-        spec = importlib.util.find_spec(module) if known is None else known.__spec__
-    except ImportError:  # a name with a dot in it, whose first part is no package
-        return None
-    return getattr(known, "__file__", None) if spec is None else spec.origin
 
 
 def _refused(name: str, module: str, error: BaseException) -> RegistryError:

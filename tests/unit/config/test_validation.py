@@ -156,7 +156,7 @@ class PluginConfig(FunctionBaseConfig, name="plugin_with_a_server"):
     [
         ({"server": {"adress": "x"}}, "server.adress: unknown key. Did you mean 'address'?"),
         ({"server": {"retry": {"time": 3}}}, "server.retry.time: unknown key. Did you mean 'times'?"),
-        ({"server": {"limits": {"secs": 3}}}, "server.limits.secs: unknown key."),
+        ({"server": {"limits": {"secs": 3}}}, "server.limits.secs: unknown key. Did you mean 'seconds'?"),
         ({"servers": [{}, {"ur": "x"}]}, "servers.1.ur: unknown key. Did you mean 'url'?"),
         ({"by_name": {"a": {"ur": "x"}}}, "by_name.a.ur: unknown key. Did you mean 'url'?"),
     ],
