@@ -105,23 +105,7 @@ class UpdateCanceled(TrainingFailed):
 
 
 class EngineFailed(BackendError):
-    """A sampling engine in another process refused or failed a call."""
-
-
-class EngineNotStarted(EngineFailed):
-    """The engine did not start, or cannot be used as it was started."""
-
-
-class EngineStopped(EngineFailed):
-    """The engine has ended, or does not answer."""
-
-
-class EngineOutOfMemory(EngineFailed):
-    """The engine ended because its memory did not suffice."""
-
-
-class HandOverFailed(EngineFailed):
-    """The engine did not take over the weights of an update."""
+    """A sampling engine in another process did not start, ended, does not answer, or refused or failed a call."""
 
 
 class WeightsReplaced(EngineFailed):

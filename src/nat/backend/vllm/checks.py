@@ -13,7 +13,7 @@ from nat.backend.training.mismatch import difference, served_logprobs
 from nat.backend.vllm.client import Control, refused
 from nat.backend.vllm.hand_over import LOAD_ADAPTER, RPC
 from nat.backend.vllm.wire import GENERATE
-from nat.errors import EngineNotStarted
+from nat.errors import EngineFailed
 from nat.secrets import excerpt
 
 TESTED = "0.32.0"
@@ -50,7 +50,7 @@ def _check_version(control: Control) -> None:
     found = re.match(r"(\d+)\.(\d+)", text)
     if found is None or not OLDEST <= (int(found[1]), int(found[2])) <= NEWEST:
         first, last = (".".join(map(str, version)) for version in (OLDEST, NEWEST))
-        raise EngineNotStarted(
+        raise EngineFailed(
             f"the sampling server says that it is vLLM {excerpt(repr(text), 80)}; versions {first} to {last} work",
             hint=f"install vLLM {TESTED}, which is tested, in an environment of its own",
         )
@@ -60,7 +60,7 @@ def check_server(control: Control, *, context: int) -> str:
     """Check version, routes and context; gives the name that the server has for its base model."""
     _check_version(control)
     if not control.knows(GENERATE):
-        raise EngineNotStarted(
+        raise EngineFailed(
             f"vLLM has no route {GENERATE}, which takes and gives token ids", hint="start it with --enable-scale-out"
         )
     models = control.get("/v1/models")
@@ -70,16 +70,16 @@ def check_server(control: Control, *, context: int) -> str:
             if models.status_code == HTTPStatus.UNAUTHORIZED
             else None
         )
-        raise EngineNotStarted(refused(models).message, hint=hint)
+        raise EngineFailed(refused(models).message, hint=hint)
     try:
         bases = [card for card in _Cards.model_validate_json(models.content).data if card.parent is None]
         base = bases[0]
     except (ValidationError, IndexError) as error:
-        raise EngineNotStarted(
+        raise EngineFailed(
             f"vLLM names no model at /v1/models: {excerpt(repr(models.text), 80)}", hint="check vllm_url and its log"
         ) from error
     if base.max_model_len is not None and base.max_model_len < context:
-        raise EngineNotStarted(
+        raise EngineFailed(
             f"vLLM takes {base.max_model_len} tokens of prompt plus answer, fewer than the {context} of the model here",
             hint=f"set max_seq_length to {base.max_model_len}, or start vLLM with --max-model-len {context}",
         )
@@ -94,7 +94,7 @@ def check_updates(control: Control, *, lora: bool) -> None:
         else (RPC, "gets new weights", "VLLM_SERVER_DEV_MODE=1")
     )
     if not control.knows(path):
-        raise EngineNotStarted(
+        raise EngineFailed(
             f"vLLM has no route {path}, through which it {purpose}",
             hint=f"start it with {start}, on a loopback address: its key does not guard the control routes",
         )
@@ -129,7 +129,7 @@ def check_probe(loaded: LoadedModel, row: Row, served: ByRow) -> None:
     seen = difference([row], served_logprobs(loaded, [row]), served)
     allowed = _ALLOWED.get(loaded.dtype, _ALLOWED_ROUNDED)
     if not seen.mean <= allowed:
-        raise EngineNotStarted(
+        raise EngineFailed(
             f"vLLM reports other log probabilities than the model in {loaded.path} gives: {seen}, allowed is "
             f"{allowed:g}",
             hint=f"a server of yours must serve this very model, with --dtype {dtype_name(loaded)} and "

@@ -10,7 +10,7 @@ import httpx
 from pydantic import ValidationError
 
 from nat.backend.vllm.wire import GENERATE, Generate, Generated
-from nat.errors import EngineFailed, EngineStopped, WeightsReplaced, findings_of
+from nat.errors import EngineFailed, WeightsReplaced, findings_of
 from nat.http.client import async_client, bearer, blocking_client
 from nat.secrets import excerpt
 
@@ -75,7 +75,7 @@ class Control:
         try:
             return self._http.request(method, path, **options)
         except httpx.TimeoutException as error:
-            raise EngineStopped(
+            raise EngineFailed(
                 f"vLLM did not answer {method} {path} within {CONTROL_SECONDS:.0f} s",
                 hint="look at the end of its log; it may be overloaded, or hang",
             ) from error

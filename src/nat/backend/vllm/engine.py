@@ -31,7 +31,7 @@ from nat.backend.vllm.hand_over import HandOver
 from nat.backend.vllm.sampling import Caller
 from nat.backend.vllm.server import VllmServer
 from nat.backend.vllm.wire import Served
-from nat.errors import BackendError, EngineFailed, EngineStopped, WeightsReplaced, describe_error
+from nat.errors import BackendError, EngineFailed, WeightsReplaced, describe_error
 
 logger = logging.getLogger(__name__)
 
@@ -189,7 +189,7 @@ class VllmEngine:
             except Exception as error:
                 logger.exception("nor could it be started again with them")
                 self._fail(
-                    EngineStopped(
+                    EngineFailed(
                         f"vLLM cannot get back the weights before a failed update: {describe_error(error)}",
                         hint="correct this, then resume the run from its last checkpoint",
                     )

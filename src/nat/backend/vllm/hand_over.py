@@ -16,7 +16,7 @@ from nat.backend.export import write_adapter
 from nat.backend.model import LoadedModel
 from nat.backend.vllm.client import LOOK, Control, refused
 from nat.backend.vllm.wire import Served
-from nat.errors import EngineFailed, HandOverFailed
+from nat.errors import EngineFailed
 from nat.http.client import json_of
 
 logger = logging.getLogger(__name__)
@@ -52,7 +52,7 @@ class AdapterHandOver:
         response = self._control.post(LOAD_ADAPTER, {"lora_name": name, "lora_path": str(folder.resolve())})
         if not response.is_success:
             shutil.rmtree(folder)
-            raise HandOverFailed(
+            raise EngineFailed(
                 f"vLLM did not load the adapter: {refused(response).message}",
                 hint="start vLLM with --enable-lora and a --max-lora-rank of at least the adapter's, and let it read "
                 f"{self._folder}",
@@ -137,7 +137,7 @@ HandOver = AdapterHandOver | WeightsHandOver
 
 
 def _reload_failed(reason: str) -> EngineFailed:
-    return HandOverFailed(
+    return EngineFailed(
         f"vLLM did not take over the weights of the update: {reason}",
         hint=f"{LOOK}; a server of yours needs VLLM_SERVER_DEV_MODE=1 and must read the folder of the weights",
     )

@@ -21,7 +21,7 @@ from nat.backend.vllm.client import Control
 from nat.backend.vllm.engine import VllmEngine
 from nat.backend.vllm.hand_over import AdapterHandOver, HandOver, WeightsHandOver
 from nat.backend.vllm.server import OwnServer, ServerAtUrl, VllmServer
-from nat.errors import EngineNotStarted
+from nat.errors import EngineFailed
 from nat.sizing.memory import bytes_text
 from nat.wire.model_folder import ADAPTER_CONFIG
 from nat.wire.serving import ServeOptions
@@ -70,7 +70,7 @@ def choose_probe(rows: Sequence[Row]) -> list[Row]:
 def _server(options: ServeOptions, loaded: LoadedModel, private: Path) -> VllmServer:
     tied = loaded.model.config.get_text_config().tie_word_embeddings
     if options.output_dir is not None and loaded.peft is None and loaded.device.type == "cpu" and tied:
-        raise EngineNotStarted(
+        raise EngineFailed(
             "on a CPU, vLLM keeps a copy of an output layer that is tied to the embeddings, which no update reaches",
             hint="use lora, a model whose output layer is not tied, or engine embedded",
         )
@@ -78,7 +78,7 @@ def _server(options: ServeOptions, loaded: LoadedModel, private: Path) -> VllmSe
         key = options.vllm_api_key
         return ServerAtUrl(options.vllm_url, None if key is None else key.get_secret_value())
     if (options.model / ADAPTER_CONFIG).is_file():
-        raise EngineNotStarted(
+        raise EngineFailed(
             f"{options.model} is an adapter, which vLLM cannot start with",
             hint="export it as a plain model first (`nat runs export`), and set model to that folder",
         )
@@ -87,7 +87,7 @@ def _server(options: ServeOptions, loaded: LoadedModel, private: Path) -> VllmSe
     shares = loaded.device.type == "cuda" and not variables
     added = [*(memory_arguments(options, loaded) if shares else []), *shlex.split(options.vllm_args or "")]
     if any(word.partition("=")[0].replace("_", "-") == "--api-key" for word in added):
-        raise EngineNotStarted(
+        raise EngineFailed(
             "vllm_args has --api-key, which a vLLM that is started here does not need: only this user can open its "
             "socket",
             hint="leave it out",
@@ -111,7 +111,7 @@ def own_cards(device: str, count: int, visible: str | None) -> dict[str, str]:
     names = (visible or ",".join(map(str, range(count)))).split(",")[:count]
     others = [name for at, name in enumerate(names) if at != int(number)]
     if not others:
-        raise EngineNotStarted(
+        raise EngineFailed(
             f"device {device} is the learner's alone, and there is no other GPU for vLLM",
             hint=f"set device to {kind}, so that both share it, or let this process see another GPU ({_VISIBLE})",
         )
@@ -126,7 +126,7 @@ def memory_arguments(options: ServeOptions, loaded: LoadedModel) -> list[str]:
         return []
     total, weights = total_bytes(loaded.device) or 0, loaded.num_parameters * loaded.dtype.itemsize
     if share * total <= weights and "--gpu-memory-utilization" not in (options.vllm_args or ""):
-        raise EngineNotStarted(
+        raise EngineFailed(
             f"beside the learner, {bytes_text(share * total)} of the GPU's {bytes_text(total)} are left for vLLM; its "
             f"weights alone take {bytes_text(weights)}",
             hint="train with lora, or use engine: embedded, which shares the learner's weights; "
@@ -155,6 +155,6 @@ def serve_arguments(options: ServeOptions, loaded: LoadedModel) -> list[str]:
         rank = options.lora_rank or 0
         most = next((most for most in _RANKS if most >= rank), None)
         if most is None:
-            raise EngineNotStarted(f"vLLM takes no LoRA rank of {rank}", hint=f"set lora_rank to at most {_RANKS[-1]}")
+            raise EngineFailed(f"vLLM takes no LoRA rank of {rank}", hint=f"set lora_rank to at most {_RANKS[-1]}")
         arguments += ["--enable-lora", "--max-loras", "1", "--max-cpu-loras", "2", "--max-lora-rank", str(most)]
     return arguments

@@ -14,7 +14,7 @@ from nat.backend.training.batch import Row
 from nat.backend.training.loss import ByRow
 from nat.backend.vllm.client import LOOK, Explain, generate, replaced, stream
 from nat.backend.vllm.wire import Generated, SampledLogprob, Served, VllmChoice, request_for, score_request
-from nat.errors import EngineFailed, EngineStopped
+from nat.errors import EngineFailed
 
 SCORE_SECONDS = 300.0
 """In which the few tokens of a comparison must be scored, beside answers that have begun."""
@@ -47,7 +47,7 @@ class Caller:
                 found = iter(await asyncio.gather(*asked))
         except TimeoutError:
             lost = f"vLLM did not score {len(asked)} tokens within {SCORE_SECONDS:.0f} s"
-            raise EngineStopped(lost, hint="look at its log; it may hang though it says that it is well") from None
+            raise EngineFailed(lost, hint="look at its log; it may hang though it says that it is well") from None
         return {row.index: torch.tensor(list(islice(found, len(row.targets)))) for row in rows}
 
     async def _sample(self, request: Request, sequence: Sequence, served: Served) -> None:

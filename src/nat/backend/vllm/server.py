@@ -23,7 +23,7 @@ from types import MappingProxyType
 import httpx
 
 from nat.backend.vllm.client import HEALTH, VllmAddress
-from nat.errors import EngineFailed, EngineNotStarted, EngineOutOfMemory, EngineStopped
+from nat.errors import EngineFailed
 from nat.files import last_lines
 from nat.secrets import excerpt
 from nat.supervisor import SUPERVISED
@@ -76,13 +76,13 @@ class ServerAtUrl:
             try:
                 http.get(HEALTH, timeout=_HEALTH_SECONDS).raise_for_status()
             except httpx.HTTPError as error:
-                raise EngineNotStarted(
+                raise EngineFailed(
                     f"no vLLM answers at {self.address.base_url}: {error!r}",
                     hint="start it, and check vllm_url; or set vllm_command, so that it is started here",
                 ) from error
 
     def restart(self) -> None:
-        raise EngineStopped(
+        raise EngineFailed(
             f"vLLM at {self.address.base_url} cannot be used any more, since an update of its weights failed half-way",
             hint="restart that server, then resume the run from its last checkpoint",
         )
@@ -91,7 +91,7 @@ class ServerAtUrl:
         """Nothing is watched: each call reports its own failure."""
 
     def explain(self, error: httpx.HTTPError) -> EngineFailed:
-        return EngineStopped(
+        return EngineFailed(
             f"vLLM at {self.address.base_url} does not answer: {error!r}",
             hint="look at that server's log, and start it again",
         )
@@ -129,11 +129,9 @@ class OwnServer:
     def start(self) -> None:
         """Wait until it answers."""
         if sys.platform != "linux":
-            raise EngineNotStarted(
-                "the backend starts a vLLM on Linux only", hint="start it yourself, and set vllm_url"
-            )
+            raise EngineFailed("the backend starts a vLLM on Linux only", hint="start it yourself, and set vllm_url")
         if shutil.which(self._command[0]) is None:
-            raise EngineNotStarted(
+            raise EngineFailed(
                 f"there is no executable {self._command[0]!r}",
                 hint="install vLLM in an environment of its own, and set vllm_command to its program, such as "
                 "'/opt/vllm/bin/vllm serve'",
@@ -174,11 +172,11 @@ class OwnServer:
 
     def explain(self, error: httpx.HTTPError) -> EngineFailed:
         if self._process is None:
-            return EngineStopped(f"vLLM was stopped: {error!r}", hint="start the run again")
+            return EngineFailed(f"vLLM was stopped: {error!r}", hint="start the run again")
         try:
             return self._ended(self._code.result(_END_SECONDS))
         except TimeoutError:
-            return EngineStopped(
+            return EngineFailed(
                 f"vLLM does not answer: {error!r}; the end of its log:\n{last_lines(self._log(), _TAIL_LINES)}",
                 hint="start the run again",
             )
@@ -211,7 +209,7 @@ class OwnServer:
                         return
                 time.sleep(_POLL_SECONDS)
         self.stop()
-        raise EngineNotStarted(
+        raise EngineFailed(
             f"vLLM was not ready within {self._timeout:.0f} s; the end of its log:\n"
             f"{last_lines(self._log(), _START_LINES)}",
             hint="raise vllm_startup_timeout, or startup_timeout of the LLM, if it was still loading",
@@ -230,13 +228,13 @@ class OwnServer:
             tail = f"the end of its log:\n{last_lines(log, _START_LINES if starting else _TAIL_LINES)}"
         message = f"vLLM {how}{' before it was ready' if starting else ''}{cause}; {tail}"
         if any(text in cause for text in _OUT_OF_MEMORY):
-            return EngineOutOfMemory(message, hint=_MEMORY_HINT)
+            return EngineFailed(message, hint=_MEMORY_HINT)
         if starting:
-            return EngineNotStarted(
+            return EngineFailed(
                 message, hint=f"the whole log is {self._log_path}; an unknown option means another version of vLLM"
             )
         killed = "if memory ran out, the system's log says so (dmesg); " if was_killed else ""
-        return EngineStopped(message, hint=f"{killed}checkpoints are complete: start the run again")
+        return EngineFailed(message, hint=f"{killed}checkpoints are complete: start the run again")
 
     def _log(self) -> str:
         with self._log_path.open("rb") as log:

@@ -7,7 +7,7 @@ import pytest
 from fakes.vllm_requests import DEADLINE, answered, ask, learner_of, train
 from nat.backend.training.mismatch import served_logprobs
 from nat.backend.vllm.checks import probe_row
-from nat.errors import EngineNotStarted, EngineStopped, HandOverFailed, UpdateRejected, WeightsReplaced
+from nat.errors import EngineFailed, UpdateRejected, WeightsReplaced
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.5])
@@ -111,10 +111,10 @@ def test_after_a_failed_reload_no_request_is_sent(opened):
     served = opened(lora=False)
     served.vllm.failing.add("/collective_rpc")
     sent = len(served.vllm.models)
-    with pytest.raises(HandOverFailed, match="collective_rpc with 500"):
+    with pytest.raises(EngineFailed, match="collective_rpc with 500"):
         train(served.engine)
-    assert [type(failure) for failure in served.failures] == [EngineStopped]
-    with pytest.raises(EngineStopped, match="failed half-way"):
+    assert [type(failure) for failure in served.failures] == [EngineFailed]
+    with pytest.raises(EngineFailed, match="failed half-way"):
         ask(served.engine)
     assert len(served.vllm.models) == sent
 
@@ -146,11 +146,11 @@ def test_all_calls_of_a_dead_vllm_fail_for_one_reason(opened):
     served.vllm.may_answer.set()
     reasons = set()
     for request in requests:
-        with pytest.raises(EngineStopped) as caught:
+        with pytest.raises(EngineFailed) as caught:
             answered(request)
         reasons.add(str(caught.value))
     assert [str(failure) for failure in served.failures] == list(reasons)
-    with pytest.raises(EngineStopped):
+    with pytest.raises(EngineFailed):
         ask(served.engine)
 
 
@@ -182,13 +182,13 @@ def test_a_canceled_request_is_dropped_and_others_go_on(opened):
 )
 def test_a_server_that_cannot_be_used_is_refused_at_the_start(opened, change, message):
     """Each cause has its message and remedy."""
-    with pytest.raises(EngineNotStarted) as caught:
+    with pytest.raises(EngineFailed) as caught:
         opened(prepare=change)
     assert message in str(caught.value)
 
 
 def test_full_weights_need_the_control_routes(opened):
     """Without the development mode, weights cannot be reloaded."""
-    with pytest.raises(EngineNotStarted) as caught:
+    with pytest.raises(EngineFailed) as caught:
         opened(lora=False, prepare=lambda vllm: vllm.absent.add("/collective_rpc"))
     assert "VLLM_SERVER_DEV_MODE=1" in str(caught.value)

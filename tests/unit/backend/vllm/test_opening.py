@@ -9,7 +9,7 @@ from nat.backend.lora import LoraSettings
 from nat.backend.model_loader import load_model
 from nat.backend.vllm import opening
 from nat.backend.vllm.opening import memory_arguments, own_cards, serve_arguments, vllm_engine
-from nat.errors import EngineNotStarted
+from nat.errors import EngineFailed
 from nat.wire.serving import ServeOptions
 
 
@@ -26,7 +26,7 @@ def test_our_options_become_vllms(tiny_dir, tmp_path):
     assert "--logprobs-mode processed_logprobs" in arguments
     assert "--tensor-parallel-size 2" in arguments
     assert "--enable-lora --max-loras 1 --max-cpu-loras 2 --max-lora-rank 16" in arguments
-    with pytest.raises(EngineNotStarted, match="no LoRA rank of 513"):
+    with pytest.raises(EngineFailed, match="no LoRA rank of 513"):
         serve_arguments(options(tiny_dir, lora_rank=513, output_dir=tmp_path), loaded)
 
 
@@ -40,7 +40,7 @@ def test_models_and_arguments_that_vllm_cannot_have_are_refused(tiny_dir, tmp_pa
     ]:
         chosen = ServeOptions(**{"model": tiny_dir(), "engine": "vllm", **given})
         with (
-            pytest.raises(EngineNotStarted, match=re.escape(text)),
+            pytest.raises(EngineFailed, match=re.escape(text)),
             vllm_engine(chosen, loaded, version="m@0"),
         ):
             pass
@@ -52,7 +52,7 @@ def test_vllm_gets_the_share_that_the_learner_leaves(tiny_dir, loaded, monkeypat
     monkeypatch.setattr(opening, "total_bytes", lambda _: 10**9)
     assert memory_arguments(options(tiny_dir), loaded) == ["--gpu-memory-utilization", "0.37"]
     monkeypatch.setattr(opening, "share_for_vllm", lambda *_: 0.0)
-    with pytest.raises(EngineNotStarted, match=r"of the GPU's 1\.0 GB are left for vLLM"):
+    with pytest.raises(EngineFailed, match=r"of the GPU's 1\.0 GB are left for vLLM"):
         memory_arguments(options(tiny_dir), loaded)
     own = options(tiny_dir, vllm_args="--gpu-memory-utilization=0.3")
     assert memory_arguments(own, loaded) == ["--gpu-memory-utilization", "0.00"]

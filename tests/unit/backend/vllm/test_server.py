@@ -13,7 +13,7 @@ import pytest
 
 from fakes.processes import ended
 from nat.backend.vllm.server import OwnServer
-from nat.errors import EngineNotStarted, EngineOutOfMemory, EngineStopped
+from nat.errors import EngineFailed
 
 DEADLINE = 30
 HEALTHY = """
@@ -109,7 +109,7 @@ def test_a_killed_server_is_reported_once_with_its_log(make, tmp_path):
     process, child = pids(tmp_path / "v.log")
     os.kill(process, signal.SIGKILL)
     failure = failures.get(timeout=DEADLINE)
-    assert isinstance(failure, EngineStopped)
+    assert isinstance(failure, EngineFailed)
     assert "was killed (SIGKILL)" in failure.message
     assert "pids" in failure.message
     assert "dmesg" in failure.hint
@@ -121,14 +121,14 @@ def test_a_killed_server_is_reported_once_with_its_log(make, tmp_path):
 @pytest.mark.parametrize(
     ("script", "kind", "text"),
     [
-        ("raise SystemExit('vllm: error: unrecognized arguments: --uds')", EngineNotStarted, "unrecognized arguments"),
-        ("raise SystemExit('torch.OutOfMemoryError: CUDA out of memory')", EngineOutOfMemory, "lower max_seq_length"),
+        ("raise SystemExit('vllm: error: unrecognized arguments: --uds')", EngineFailed, "unrecognized arguments"),
+        ("raise SystemExit('torch.OutOfMemoryError: CUDA out of memory')", EngineFailed, "lower max_seq_length"),
         (
             WRAPPED,
-            EngineOutOfMemory,
+            EngineFailed,
             "(ValueError: less than requested memory)",
         ),
-        ("import os; os.kill(os.getpid(), 9)", EngineNotStarted, "was killed (SIGKILL) before it was ready"),
+        ("import os; os.kill(os.getpid(), 9)", EngineFailed, "was killed (SIGKILL) before it was ready"),
     ],
 )
 def test_an_end_before_it_is_ready_is_explained(make, script, kind, text):
