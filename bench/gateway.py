@@ -111,7 +111,7 @@ async def serve(kind: str, url: str) -> None:
 @asynccontextmanager
 async def _gateway(url: str, *, exact: bool) -> AsyncIterator[tuple[str, str]]:
     from nat.builder.context import ContextState
-    from nat.capture.policy import CapturePolicy, capturing
+    from nat.capture.context import CapturePolicy, capturing
     from nat.gateway.access import Keyring, RolloutAccess
     from nat.gateway.app import GatewayApp
     from nat.http.server import listening

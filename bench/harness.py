@@ -93,7 +93,7 @@ async def measure(base_url: str, case: Case) -> Row:
 async def play(chat: Chat, case: Case) -> Row:
     """Run all rollouts of a case after one for warm-up; CPU is in seconds."""
     from nat.builder.context import ContextState
-    from nat.capture.policy import CapturePolicy, capturing
+    from nat.capture.context import CapturePolicy, capturing
 
     exact = case.client == "captured_exact"
     limit = asyncio.Semaphore(CONCURRENCY)

@@ -18,7 +18,7 @@ from fakes.http_server import SeenRequest
 from fakes.openai_replies import Say, tool_call
 from fakes.openai_server import OpenAIServer
 from nat.builder.workflow_builder import WorkflowBuilder
-from nat.capture.policy import CapturePolicy
+from nat.capture.context import CapturePolicy
 from nat.data_models.evaluator import EvalInputItem
 from nat.data_models.intermediate_step import IntermediateStepType
 from nat.data_models.llm_call import LLMCall

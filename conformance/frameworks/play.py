@@ -22,7 +22,7 @@ from nat.builder.function_info import FunctionInfo
 from nat.builder.threads import run_in_thread
 from nat.builder.workflow import Workflow
 from nat.builder.workflow_builder import WorkflowBuilder
-from nat.capture.policy import CapturePolicy
+from nat.capture.context import CapturePolicy
 from nat.capture.steps import failed_calls
 from nat.cli.register_workflow import register_function
 from nat.data_models.evaluator import EvalInputItem

@@ -20,8 +20,8 @@ from transformers import AutoTokenizer
 
 from fakes.tiny_model import make_tiny_model
 from nat.backend.tokenizer import ChatTokenizer
+from nat.capture.context import CapturePolicy, capturing
 from nat.capture.http import CapturingAsyncClient
-from nat.capture.policy import CapturePolicy, capturing
 from nat.capture.tap import Tap
 from nat.data_models.intermediate_step import IntermediateStepType
 from nat.data_models.llm_call import LLMCall

@@ -14,7 +14,7 @@ from typing import Any
 
 from nat.builder.workflow import Workflow
 from nat.builder.workflow_builder import WorkflowBuilder
-from nat.capture.policy import CapturePolicy
+from nat.capture.context import CapturePolicy
 from nat.config.load import load_config
 from nat.data_models.config import Config
 from nat.data_models.evaluator import EvalInputItem

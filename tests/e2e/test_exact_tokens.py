@@ -25,8 +25,8 @@ from nat.backend.inference.engine import Engine
 from nat.backend.inference.worker import Worker
 from nat.backend.model_loader import load_model
 from nat.backend.server.app import create_app
+from nat.capture.context import capturing
 from nat.capture.http import CapturingAsyncClient
-from nat.capture.policy import capturing
 from nat.capture.tap import Tap
 from nat.data_models.intermediate_step import IntermediateStepType
 from nat.finetuning.trajectories.calls import SeenCall

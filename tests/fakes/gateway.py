@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from fakes.openai_server import OpenAIServer, Script
 from nat.builder.context import ContextState
-from nat.capture.policy import CapturePolicy, capturing
+from nat.capture.context import CapturePolicy, capturing
 from nat.capture.tap import Tap
 from nat.data_models.intermediate_step import IntermediateStep, IntermediateStepType
 from nat.data_models.llm_call import LLMCall

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic_core import from_json
 
-from nat.capture.policy import CapturePolicy
+from nat.capture.context import CapturePolicy
 from nat.wire.sampling import read_count
 
 Message = dict[str, Any]

@@ -13,8 +13,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from nat.capture.policy import CapturePolicy, RolloutCapture, current_capture, stable_seed
-from nat.capture.redirect import address_of, served_name
+from nat.capture.context import CapturePolicy, RolloutCapture, address_of, capture_context, served_name, stable_seed
 from nat.capture.request import (
     CallRequest,
     missing_defaults,
@@ -91,7 +90,7 @@ class Tap:
         if served != requested:
             body = with_model(body, request.fields, served)
             request = replace(request, fields={**request.fields, "model": served})
-        capture = current_capture() or RolloutCapture(CapturePolicy())
+        capture = capture_context().rollout or RolloutCapture(CapturePolicy())
         return Attempt(self, request, body, capture, requested_model=requested)
 
 

@@ -9,10 +9,7 @@ import asyncio
 import logging
 import ssl
 import time
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from math import isfinite
@@ -20,7 +17,7 @@ from typing import Any
 
 from tenacity import AsyncRetrying, RetryCallState, Retrying, wait_exponential, wait_random
 
-from nat.capture.deadline import current_deadline
+from nat.capture.context import Waits, capture_context
 from nat.capture.response import error_text
 from nat.capture.sdk import httpx
 from nat.data_models.rollout_failure import one_line
@@ -37,44 +34,9 @@ _SILENT_SECONDS = 5.0
 """A shorter wait is not worth a word: a server that limits rates has many."""
 
 
-@dataclass
-class Waits:
-    """How long calls wait, and who hears of one that waited in vain."""
-
-    longest: float
-    give_up: Callable[[BackendUnreachable], None]
-    first_pause: float = 1.0
-    closed: bool = False
-    """The block has ended, so nobody waits any longer."""
-    answered: dict[str, float] = field(default_factory=dict)
-    """When each server answered last."""
-    told: dict[str, float] = field(default_factory=dict)
-    """Servers of which the log says that they are away, and since when."""
-
-
-_current: ContextVar[Waits | None] = ContextVar("nat_waits", default=None)
-
-
-@contextmanager
-def waited_for(
-    longest: float, give_up: Callable[[BackendUnreachable], None], *, first_pause: float = 1.0
-) -> Iterator[None]:
-    """Until the block ends, calls in it wait for their servers, for at most so many seconds; with 0 they do not.
-
-    A call that waited so long, while its server answered no other, is told to `give_up`, from any thread.
-    """
-    waits = Waits(longest, give_up, first_pause)
-    token = _current.set(waits if longest > 0 else None)
-    try:
-        yield
-    finally:
-        waits.closed = True
-        _current.reset(token)
-
-
 async def sent(server: str, send: Callable[[], Awaitable[httpx.Response]]) -> httpx.Response:
     """Send a request, again while its server is away if somebody waits for it; what came last is returned or raised."""
-    if (waits := _current.get()) is None:
+    if (waits := capture_context().waits) is None:
         return await send()
     response: httpx.Response = await AsyncRetrying(**_Wait(waits, server).options, sleep=asyncio.sleep)(send)
     return response
@@ -82,7 +44,7 @@ async def sent(server: str, send: Callable[[], Awaitable[httpx.Response]]) -> ht
 
 def sent_blocking(server: str, send: Callable[[], httpx.Response]) -> httpx.Response:
     """The same in a thread."""
-    if (waits := _current.get()) is None:
+    if (waits := capture_context().waits) is None:
         return send()
     response: httpx.Response = Retrying(**_Wait(waits, server).options)(send)
     return response
@@ -138,7 +100,7 @@ class _Wait:
         requested = None if state.outcome.exception() is not None else retry_after(state.outcome.result())
         left = self._since + waits.longest - now
         pause = max(0.01, min(max(self._growing(state), requested or 0.0), left))
-        if (limit := current_deadline()) is not None:
+        if (limit := capture_context().limit) is not None:
             limit.stand_still(self._until, now + pause)
         self._until = now + pause
         silent = min(_SILENT_SECONDS, waits.longest / 4)

@@ -4,7 +4,7 @@ from itertools import repeat
 
 from nat.builder.workflow import Workflow
 from nat.builder.workflow_builder import WorkflowBuilder
-from nat.capture.policy import CapturePolicy
+from nat.capture.context import CapturePolicy
 from nat.config.components import references_of
 from nat.data_models.component_ref import ComponentGroup
 from nat.data_models.config import Config

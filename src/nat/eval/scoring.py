@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import PrivateAttr
 
 from nat.builder.threads import called
-from nat.capture.deadline import Deadline, deadline
+from nat.capture.context import Deadline, deadline
 from nat.data_models.evaluator import EvalInput, EvalInputItem, EvalOutput, EvalOutputItem
 from nat.data_models.score import is_score, mean, score_problem
 from nat.errors import ANY_FAILURE, NatError, describe_error, traceback_of

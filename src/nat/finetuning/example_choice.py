@@ -12,7 +12,7 @@ from itertools import count as count_from
 from random import Random
 from statistics import pvariance
 
-from nat.capture.policy import stable_seed
+from nat.capture.context import stable_seed
 
 PRIOR_ROLLOUTS = 1.0
 """How many rollouts the optimistic guess about an example is worth."""

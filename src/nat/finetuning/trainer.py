@@ -12,7 +12,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from nat.capture.policy import stable_seed
+from nat.capture.context import stable_seed
 from nat.data_models.finetuning import (
     FinetuneConfig,
     GuardsConfig,

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from nat.builder.builder import Builder, EvalBuilder
 from nat.builder.workflow_builder import WorkflowBuilder
-from nat.capture.policy import ReplacedSampling
+from nat.capture.context import ReplacedSampling
 from nat.config.load import load_config
 from nat.data_models.config import Config
 from nat.data_models.finetuning import FinetuneConfig

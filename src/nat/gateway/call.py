@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from nat.capture.deadline import deadline
+from nat.capture.context import deadline
 from nat.gateway.dialects import AnswerStream, Body, BrokenOrder, Dialect, DialectMemory
 from nat.gateway.retries import Sent
 from nat.gateway.upstream import Upstream

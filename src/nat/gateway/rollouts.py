@@ -14,7 +14,7 @@ from typing import Annotated, NamedTuple
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from nat.builder.context import ContextState, RuntimeTypeEnum
-from nat.capture.policy import CapturePolicy, capturing
+from nat.capture.context import CapturePolicy, capturing
 from nat.data_models.intermediate_step import IntermediateStep
 from nat.gateway.access import Keyring, RolloutAccess
 from nat.gateway.app import GatewayApp, key_of

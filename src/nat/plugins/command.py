@@ -20,7 +20,7 @@ from pydantic import BaseModel, Field, field_validator
 from nat.builder.builder import Builder, EvalBuilder
 from nat.builder.context import Context
 from nat.builder.function_info import FunctionInfo
-from nat.capture.deadline import deadline
+from nat.capture.context import deadline
 from nat.data_models.component_ref import LLMRef
 from nat.data_models.evaluator import EvalInputItem, EvaluatorBaseConfig
 from nat.data_models.function import FunctionBaseConfig

@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field, SecretStr, ValidationError
 
 from nat.builder.builder import Builder
 from nat.builder.function_info import FunctionInfo
-from nat.capture.deadline import deadline
+from nat.capture.context import deadline
 from nat.capture.response import error_text
 from nat.data_models.component_ref import LLMRef
 from nat.data_models.function import FunctionBaseConfig

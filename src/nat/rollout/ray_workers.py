@@ -25,7 +25,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from nat.builder.builder import Builder
-from nat.capture.policy import CapturePolicy
+from nat.capture.context import CapturePolicy
 from nat.data_models.config import Config
 from nat.data_models.evaluate import RayRollouts
 from nat.data_models.evaluator import EvalInputItem

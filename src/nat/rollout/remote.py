@@ -15,8 +15,7 @@ import httpx
 from pydantic_core import from_json, to_jsonable_python
 
 from nat.builder.context import Context
-from nat.capture.policy import CapturePolicy, RolloutCapture, current_capture
-from nat.capture.redirect import current_redirects
+from nat.capture.context import CapturePolicy, RolloutCapture, capture_context
 from nat.data_models.llm_call import LLMCall
 from nat.errors import BackendUnreachable, WorkflowError, describe_error
 from nat.http.client import async_client, bearer
@@ -90,7 +89,7 @@ class RemoteWorkflow:
             RemoteFailure: there is no result, or it cannot be used for training.
 
         """
-        capture = current_capture() or RolloutCapture(CapturePolicy())
+        capture = capture_context().rollout or RolloutCapture(CapturePolicy())
         context = Context.get()
         item_id, _, generation = (context.workflow_run_id or "#0").rpartition("#")
         options = rollout_options(
@@ -196,7 +195,7 @@ def check_redirected(endpoint: str, calls: Sequence[LLMCall], redirects: Sequenc
 
 def rollout_options(policy: CapturePolicy, *, item_id: str, generation: int, seed: int | None) -> RolloutOptions:
     """The options that a rollout has in this process, for another one."""
-    redirects = current_redirects()
+    redirects = capture_context().redirects
     return RolloutOptions(
         item_id=item_id,
         generation=generation,

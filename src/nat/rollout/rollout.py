@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from nat.builder.context import ContextState, OnNext, RuntimeTypeEnum
-from nat.capture.deadline import deadline as time_limit
-from nat.capture.policy import CapturePolicy, capturing, stable_seed
+from nat.capture.context import CapturePolicy, capturing, stable_seed
+from nat.capture.context import deadline as time_limit
 from nat.capture.steps import failed_calls
 from nat.data_models.evaluator import EvalInputItem
 from nat.data_models.intermediate_step import IntermediateStep, IntermediateStepType

@@ -13,8 +13,7 @@ from nat.builder.context import OnNext, RuntimeTypeEnum
 from nat.builder.function import Function
 from nat.builder.workflow import Workflow
 from nat.builder.workflow_builder import WorkflowBuilder
-from nat.capture.policy import CapturePolicy, ReplacedSampling
-from nat.capture.redirect import redirecting
+from nat.capture.context import CapturePolicy, ReplacedSampling, redirecting
 from nat.data_models.config import Config
 from nat.data_models.evaluator import EvalInputItem
 from nat.data_models.rollout_failure import RolloutFailure

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from nat.builder.workflow_builder import WorkflowBuilder
+from nat.capture.context import waited_for
 from nat.errors import BackendUnreachable
 
 logger = logging.getLogger(__name__)
@@ -33,8 +34,6 @@ async def watched_servers(builder: WorkflowBuilder, *, waits: bool = True) -> As
     If it `waits`, calls in the block wait for a server that is away, until `eval.general.outage_timeout`. Code that
     blocks the event loop is told, since no rollout advances meanwhile.
     """
-    from nat.capture.waiting import waited_for  # imports the SDK, which no registration needs
-
     task, loop = asyncio.current_task(), asyncio.get_running_loop()
     assert task is not None, "a coroutine runs in a task"
     cancellations, dead = task.cancelling(), list[BackendUnreachable]()

@@ -16,7 +16,7 @@ from nat.builder.builder import EvalBuilder
 from nat.builder.context import RuntimeTypeEnum
 from nat.builder.workflow import Workflow
 from nat.builder.workflow_builder import WorkflowBuilder
-from nat.capture.policy import CapturePolicy, ReplacedSampling
+from nat.capture.context import CapturePolicy, ReplacedSampling
 from nat.config.load import load_config
 from nat.data_models.config import Config
 from nat.data_models.evaluator import EvalInputItem, EvalOutput

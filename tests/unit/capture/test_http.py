@@ -8,8 +8,8 @@ import pytest
 from fakes.openai_replies import Say
 from fakes.openai_server import OpenAIServer
 from nat.builder.threads import run_in_thread
+from nat.capture.context import CapturePolicy, capturing
 from nat.capture.http import CapturingAsyncClient, CapturingClient
-from nat.capture.policy import CapturePolicy, capturing
 from nat.capture.tap import Tap
 from nat.data_models.intermediate_step import IntermediateStepPayload, IntermediateStepType
 from nat.finetuning.trajectories.calls import tokens_of_call

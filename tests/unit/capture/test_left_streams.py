@@ -9,8 +9,8 @@ from openai import AsyncOpenAI, OpenAI
 
 from fakes.openai_replies import Say, message_ids
 from fakes.openai_server import OpenAIServer
+from nat.capture.context import CapturePolicy
 from nat.capture.http import CapturingAsyncClient, CapturingClient
-from nat.capture.policy import CapturePolicy
 from nat.capture.steps import failed_calls
 from nat.capture.tap import Tap
 from nat.data_models.evaluator import EvalInputItem

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nat.capture.policy import CapturePolicy
+from nat.capture.context import CapturePolicy
 from nat.capture.request import (
     is_call_route,
     missing_defaults,

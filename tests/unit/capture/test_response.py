@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from fakes.openai_replies import Say
 from fakes.openai_server import OpenAIServer
+from nat.capture.context import CapturePolicy, capturing
 from nat.capture.http import CapturingAsyncClient
-from nat.capture.policy import CapturePolicy, capturing
 from nat.capture.request import CallRequest, read_request
 from nat.capture.response import (
     HiddenFields,

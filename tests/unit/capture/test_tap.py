@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fakes.openai_replies import Say, completion, logprob, message_ids, prompt_ids, tool_call
-from nat.capture.policy import CapturePolicy, ReplacedSampling, capturing
+from nat.capture.context import CapturePolicy, ReplacedSampling, capturing
 from nat.capture.tap import Attempt, Tap
 from nat.data_models.intermediate_step import IntermediateStepPayload, IntermediateStepType
 from nat.data_models.llm import LLMFrameworkEnum

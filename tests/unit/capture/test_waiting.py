@@ -13,11 +13,11 @@ import pytest
 from fakes.openai_replies import Refuse, Say
 from fakes.openai_server import OpenAIServer
 from fakes.processes import free_port, refused_port
-from nat.capture.deadline import deadline
+from nat.capture.context import deadline, waited_for
 from nat.capture.http import CapturingAsyncClient
 from nat.capture.sdk import httpx
 from nat.capture.tap import Tap
-from nat.capture.waiting import retry_after, waited_for
+from nat.capture.waiting import retry_after
 from nat.errors import BackendUnreachable
 
 BODY: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}

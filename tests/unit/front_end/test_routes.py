@@ -12,7 +12,7 @@ from fakes.scripted_workflow import ScriptedWorkflow
 from fakes.served_workflow import serving, url_of
 from nat.builder.builder import Builder
 from nat.builder.context import Context
-from nat.capture.policy import ReplacedSampling, current_capture
+from nat.capture.context import ReplacedSampling, capture_context
 from nat.data_models.api_server import ChatResponse, ChatResponseChunk
 from nat.data_models.intermediate_step import IntermediateStepPayload
 from nat.front_end.conversion import chunk_text
@@ -112,7 +112,7 @@ async def test_options_make_a_training_rollout(tmp_path):
 
     async def look(question):
         seen.append((Context.get().rollout_seed, Context.get().is_evaluating, Context.get().workflow_run_id))
-        replaced.append(current_capture().policy.replaced)
+        replaced.append(capture_context().rollout.policy.replaced)
         return {"value": question}
 
     options = RolloutOptions(item_id="Übung", generation=3, seed=5, temperature=0.8, target_model="student")

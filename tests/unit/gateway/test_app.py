@@ -10,7 +10,7 @@ from openai import AsyncOpenAI
 from fakes.gateway import OpenRollout, gateway
 from fakes.openai_replies import HangUp, Refuse, Say, message_ids, prompt_ids
 from fakes.openai_server import OpenAIServer
-from nat.capture.policy import CapturePolicy
+from nat.capture.context import CapturePolicy
 from nat.capture.steps import failed_calls
 
 ASK = {"model": "gpt-4o", "messages": [{"role": "user", "content": "hi"}]}

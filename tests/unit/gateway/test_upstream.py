@@ -10,7 +10,7 @@ from openai import AsyncOpenAI
 from fakes.gateway import EXACT, gateway
 from fakes.openai_replies import Refuse, Reply, Say
 from fakes.openai_server import SeenRequest
-from nat.capture.policy import ReplacedSampling
+from nat.capture.context import ReplacedSampling
 from nat.wire.sampling import Sampling, read_sampling
 
 HELLO = [{"role": "user", "content": "hello"}]

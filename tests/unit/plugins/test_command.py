@@ -16,7 +16,7 @@ from fakes.openai_server import OpenAIServer
 from fakes.processes import DEADLINE
 from nat.builder.workflow import Workflow
 from nat.builder.workflow_builder import WorkflowBuilder
-from nat.capture.policy import CapturePolicy
+from nat.capture.context import CapturePolicy
 from nat.data_models.evaluator import EvalInputItem
 from nat.data_models.intermediate_step import IntermediateStepType
 from nat.errors import ConfigError

@@ -3,7 +3,7 @@
 import asyncio
 from datetime import UTC, datetime
 
-from nat.capture.policy import CapturePolicy, ReplacedSampling
+from nat.capture.context import CapturePolicy, ReplacedSampling
 from nat.data_models.evaluator import EvalInputItem
 from nat.errors import WorkflowError
 from nat.rollout import ray_workers as module

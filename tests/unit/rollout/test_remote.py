@@ -9,8 +9,7 @@ from fakes.openai_server import OpenAIServer, Say
 from fakes.scripted_workflow import ScriptedWorkflow
 from fakes.served_workflow import serving, url_of
 from nat.builder.builder import Builder
-from nat.capture.policy import CapturePolicy
-from nat.capture.redirect import address_of, redirecting
+from nat.capture.context import CapturePolicy, address_of, redirecting
 from nat.data_models.evaluator import EvalInputItem
 from nat.errors import BackendUnreachable
 from nat.rollout.remote import ENDPOINT_TIMEOUT, open_remote

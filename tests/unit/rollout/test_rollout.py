@@ -8,7 +8,7 @@ import pytest
 
 from nat.builder.context import Context
 from nat.builder.threads import run_in_thread
-from nat.capture.policy import CapturePolicy, current_capture
+from nat.capture.context import CapturePolicy, capture_context
 from nat.data_models.evaluator import EvalInputItem
 from nat.data_models.intermediate_step import IntermediateStepPayload, IntermediateStepType, TraceMetadata
 from nat.rollout.rollout import Rollout, held_out_seed, run_rollout, training_seed
@@ -153,13 +153,13 @@ async def test_the_workflow_sees_its_context():
     async def workflow(value):
         context = Context.get()
         seen.update(seed=context.rollout_seed, message=context.input_message, evaluating=context.is_evaluating)
-        capture = current_capture()
+        capture = capture_context().rollout
         seen["policy"] = capture.policy if capture else None
 
     policy = CapturePolicy(logprobs=True, token_ids=True, seed=7)
     await played(workflow, policy=policy)
     assert seen == {"seed": 7, "message": "q", "evaluating": True, "policy": policy}
-    assert current_capture() is None
+    assert capture_context().rollout is None
 
 
 def test_seeds_are_the_same_in_every_process():

@@ -9,7 +9,7 @@ import pytest
 
 from fakes.scripted_workflow import ScriptedWorkflow
 from nat.builder.workflow_builder import WorkflowBuilder
-from nat.capture.policy import CapturePolicy, current_capture
+from nat.capture.context import CapturePolicy, capture_context
 from nat.config.load import load_config
 from nat.data_models.evaluator import EvalInputItem
 from nat.rollout.session import WorkflowSession, current_session, using_session
@@ -39,7 +39,7 @@ async def test_a_training_session_requests_exact_tokens_and_seeds_calls(tmp_path
     policies = []
 
     async def look(question: str):
-        policies.append(current_capture().policy)
+        policies.append(capture_context().rollout.policy)
         return question
 
     async with session_of(ScriptedWorkflow(tmp_path, look, []), training=True) as session:

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from fakes.openai_replies import tool_call
 from fakes.openai_server import OpenAIServer, Refuse, Say
 from nat.builder.context import Context, ContextState
+from nat.capture.context import CapturePolicy, capturing
 from nat.capture.interning import Interner
-from nat.capture.policy import CapturePolicy, capturing
 from nat.data_models.intermediate_step import (
     IntermediateStep,
     IntermediateStepPayload,

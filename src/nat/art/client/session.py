@@ -19,7 +19,7 @@ from nat.art.wire import (
     Serving,
     TrainerArgs,
 )
-from nat.capture.redirect import Redirects, address_of
+from nat.capture.context import Redirects, address_of
 from nat.data_models.finetuning import ServedModel
 from nat.data_models.llm import ModelEndpoint
 from nat.errors import BackendError, BackendUnreachable, ConfigError

@@ -14,7 +14,7 @@ from nat.art.client.session import ArtSession
 from nat.art.client.trajectories import art_groups
 from nat.art.wire import NEW_STEPS, STEPS, TRAINED_GROUPS, TRAINED_TOKENS
 from nat.builder.builder import Builder
-from nat.capture.redirect import Redirects, redirecting
+from nat.capture.context import Redirects, redirecting
 from nat.data_models.finetuning import (
     FinetuneConfig,
     ServedModel,

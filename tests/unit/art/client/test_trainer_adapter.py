@@ -13,7 +13,7 @@ from fakes.llm_steps import call, steps, user
 from fakes.run_records import NOON, job_record
 from nat.art.client.config import ARTTrainerAdapterConfig
 from nat.art.client.trainer_adapter import ARTTrainerAdapter
-from nat.capture.redirect import address_of, redirecting, served_name
+from nat.capture.context import address_of, redirecting, served_name
 from nat.data_models.finetuning import (
     FinetuneConfig,
     RewardFunctionConfig,

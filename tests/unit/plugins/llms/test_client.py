@@ -13,7 +13,7 @@ from fakes.openai_server import OpenAIServer, SeenRequest
 from nat.builder.context import Context, ContextState
 from nat.builder.threads import run_in_thread
 from nat.builder.workflow_builder import WorkflowBuilder
-from nat.capture.policy import CapturePolicy, capturing
+from nat.capture.context import CapturePolicy, capturing
 from nat.capture.steps import failed_calls
 from nat.data_models.intermediate_step import IntermediateStep, IntermediateStepType
 from nat.data_models.llm import LLMFrameworkEnum

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import httpx
 
-from nat.capture.redirect import Redirects, address_of
+from nat.capture.context import Redirects, address_of
 from nat.data_models.finetuning import ServedModel
 from nat.errors import BackendError
 from nat.http.service import ServiceClient

@@ -10,7 +10,7 @@ from random import Random
 from statistics import fmean
 from typing import Any, ClassVar
 
-from nat.capture.policy import stable_seed
+from nat.capture.context import stable_seed
 from nat.data_models.finetuning import (
     FinetuneConfig,
     TrainingJobRef,

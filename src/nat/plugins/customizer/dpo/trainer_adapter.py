@@ -10,8 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from nat.builder.builder import Builder
-from nat.capture.policy import stable_seed
-from nat.capture.redirect import Redirects, redirecting
+from nat.capture.context import Redirects, redirecting, stable_seed
 from nat.data_models.finetuning import (
     FinetuneConfig,
     ServedModel,

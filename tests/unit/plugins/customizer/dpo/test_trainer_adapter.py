@@ -9,7 +9,7 @@ import pytest
 
 from fakes.customizer_server import FakeCustomizer
 from fakes.preference_pairs import collection, game, pair
-from nat.capture.redirect import Redirects, address_of
+from nat.capture.context import Redirects, address_of
 from nat.data_models.finetuning import FinetuneConfig, TrainingJobRef, TrainingStatusEnum
 from nat.errors import BackendError, BackendUnreachable, NoLearningSignal, TrainingFailed
 from nat.http.service import ServiceRefused

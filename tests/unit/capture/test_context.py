@@ -2,7 +2,7 @@
 
 import asyncio
 
-from nat.capture.policy import CapturePolicy, RolloutCapture, capturing, current_capture, stable_seed
+from nat.capture.context import CaptureContext, CapturePolicy, RolloutCapture, capture_context, capturing, stable_seed
 
 
 class Call:
@@ -16,7 +16,7 @@ class Call:
 
 def test_the_default_policy_requests_nothing():
     """The default adds nothing to a request."""
-    assert current_capture() is None
+    assert capture_context().rollout is None
     assert CapturePolicy() == CapturePolicy(logprobs=False, token_ids=False, seed=None)
 
 
@@ -26,14 +26,14 @@ async def test_each_rollout_has_its_own_policy_in_all_tasks_and_threads():
     async def rollout(seed: int) -> bool:
         with capturing(CapturePolicy(seed=seed)) as capture:
             await asyncio.sleep(0)
-            inside = await asyncio.gather(asyncio.to_thread(current_capture), asyncio.create_task(current()))
-            return inside == [capture, capture] and capture.policy.seed == seed
+            inside = await asyncio.gather(asyncio.to_thread(capture_context), asyncio.create_task(current()))
+            return [each.rollout for each in inside] == [capture, capture] and capture.policy.seed == seed
 
-    async def current() -> RolloutCapture | None:
-        return current_capture()
+    async def current() -> CaptureContext:
+        return capture_context()
 
     assert all(await asyncio.gather(*(rollout(seed) for seed in range(32))))
-    assert current_capture() is None
+    assert capture_context().rollout is None
 
 
 def test_a_failed_attempt_returns_its_number():

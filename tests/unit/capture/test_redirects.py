@@ -4,8 +4,7 @@ import json
 import pytest
 
 from fakes.openai_replies import Say, completion
-from nat.capture.policy import CapturePolicy, capturing
-from nat.capture.redirect import Address, address_of, redirecting, served_name
+from nat.capture.context import Address, CapturePolicy, address_of, capturing, redirecting, served_name
 from nat.capture.tap import Tap
 from nat.data_models.intermediate_step import IntermediateStepType
 
