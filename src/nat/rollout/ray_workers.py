@@ -15,10 +15,9 @@ import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
-from operator import attrgetter
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -60,12 +59,6 @@ class WorkerLost(Exception):
     """The process has ended, or cannot be reached any more."""
 
 
-@dataclass(eq=False)
-class _Seat:
-    process: "RayProcess"
-    playing: int = 0
-
-
 class Workers:
     """Plays each rollout in the process that plays the fewest, and replaces processes that end."""
 
@@ -73,15 +66,15 @@ class Workers:
         """`start` opens a process; `deadline` is the time limit of a rollout in seconds, which processes keep."""
         self._start = start
         self._deadline = deadline
-        self._seats: list[_Seat] = []
-        self._starting: set[asyncio.Task[None]] = set()
-        self._changed = asyncio.Condition()
+        self._playing: dict[RayProcess, int] = {}
+        """How many rollouts each living process plays."""
+        self._replacements: list[asyncio.Task[None]] = []
         self._failure: BaseException | None = None
 
     @property
     def nodes(self) -> dict[str, int]:
         """How many processes each machine has, by its address."""
-        return Counter(seat.process.node for seat in self._seats)
+        return Counter(process.node for process in self._playing)
 
     async def open(self, count: int) -> None:
         """Start so many processes; raise what keeps one of them from starting."""
@@ -89,14 +82,7 @@ class Workers:
             for _ in range(count):
                 tasks.create_task(self._add())
 
-    async def play(
-        self,
-        item: EvalInputItem,
-        *,
-        seed: int | None,
-        generation: int,
-        policy: CapturePolicy,
-    ) -> Rollout:
+    async def play(self, item: EvalInputItem, *, seed: int | None, generation: int, policy: CapturePolicy) -> Rollout:
         """One rollout; its failure is part of the record.
 
         Raises:
@@ -107,60 +93,57 @@ class Workers:
         began, failure = datetime.now(UTC), None
         limit = None if self._deadline is None else self._deadline + GRACE_SECONDS
         for _ in range(TRIES):
-            seat = await self._freest()
-            seat.playing += 1
+            process = await self._freest()
+            self._playing[process] += 1
             try:
                 async with asyncio.timeout(limit):
-                    return await seat.process.play(item.input_obj, options)
+                    return await process.play(item.input_obj, options)
             except TimeoutError:
-                self._replace(seat, "it hangs")
+                self._replace(process, "it hangs")
                 message = f"no answer within {self._deadline:g} s ({ITEM_TIMEOUT}); the agent blocks its process"
                 failure = failure_of(item, generation, "timeout", "TimeoutError", message)
                 break
             except WorkerLost as error:
-                self._replace(seat, str(error))
+                self._replace(process, str(error))
                 message = f"its process ended each of the {TRIES} times that it was played: {error}"
                 failure = failure_of(item, generation, "raised", type(error).__name__, message)
             finally:
-                seat.playing -= 1
+                if process in self._playing:
+                    self._playing[process] -= 1
         seconds = (datetime.now(UTC) - began).total_seconds()
         return Rollout(options.item_id, generation, None, [], failure, seed, began, seconds)
 
     async def close(self) -> None:
         """End all processes."""
-        for task in self._starting:
+        for task in self._replacements:
             task.cancel()
-        await asyncio.gather(*(seat.process.close() for seat in self._seats))
+        await asyncio.gather(*(process.close() for process in self._playing))
 
-    async def _freest(self) -> _Seat:
-        async with self._changed:
-            await self._changed.wait_for(lambda: self._seats or not self._starting)
-        if not self._seats:
+    async def _freest(self) -> "RayProcess":
+        while not self._playing and (starting := [task for task in self._replacements if not task.done()]):
+            await asyncio.wait(starting, return_when=asyncio.FIRST_COMPLETED)
+        if not self._playing:
             seen = "" if self._failure is None else f": {describe_error(self._failure)}"
             raise WorkflowError(
                 f"no process of the workflow is left{seen}", hint="see that the cluster has the resources for one"
             ) from self._failure
-        return min(self._seats, key=attrgetter("playing"))
+        return min(self._playing, key=self._playing.__getitem__)
 
     async def _add(self) -> None:
         try:
             async with asyncio.timeout(START_SECONDS):
-                process = await self._start()
+                self._playing[await self._start()] = 0
         except TimeoutError as error:
             raise WorkflowError(
                 f"a process of the workflow did not start within {START_SECONDS:g} s",
                 hint="see that the resources of all processes are free, and that the workflow opens quickly",
             ) from error
-        async with self._changed:
-            self._seats.append(_Seat(process))
-            self._changed.notify_all()
 
-    def _replace(self, seat: _Seat, cause: str) -> None:
+    def _replace(self, process: "RayProcess", cause: str) -> None:
         """Once for a process, however many rollouts it played."""
-        if seat not in self._seats:
+        if self._playing.pop(process, None) is None:
             return
-        self._seats.remove(seat)
-        seat.process.kill()
+        process.kill()
         logger.warning("a process of the workflow is replaced: %s", cause)
 
         async def replacement() -> None:
@@ -169,12 +152,8 @@ class Workers:
             except ANY_FAILURE as error:
                 self._failure = error
                 logger.warning("a process of the workflow could not be started again: %s", describe_error(error))
-            finally:
-                async with self._changed:
-                    self._starting.discard(asyncio.current_task())
-                    self._changed.notify_all()
 
-        self._starting.add(asyncio.create_task(replacement()))
+        self._replacements.append(asyncio.create_task(replacement()))
 
 
 def check_installed(given: RayRollouts | None) -> None:
@@ -202,7 +181,7 @@ async def ray_workers(given: RayRollouts, config: Config, builder: Builder) -> A
         for number in (signal.SIGTERM, signal.SIGINT):
             if (handler := signal.getsignal(number)) is not None:
                 signal.signal(number, handler)
-    workers = Workers(partial(_started, ray, given, config), deadline=config.eval.general.item_timeout)
+    workers = Workers(partial(RayProcess.started, ray, given, config), deadline=config.eval.general.item_timeout)
     try:
         async with first_error():
             await workers.open(given.workers)
@@ -233,21 +212,6 @@ def _connected(address: str) -> tuple[ModuleType, bool]:
     return ray, True
 
 
-async def _started(ray: ModuleType, given: RayRollouts, config: Config) -> "RayProcess":
-    """A process that has opened the workflow."""
-    resources = dict(given.resources_per_worker)
-    own = {option: resources.pop(name) for name, option in _OWN_OPTIONS.items() if name in resources}
-    options = {"num_cpus": 0, **own, "resources": resources, "max_restarts": 0, "max_task_retries": 0}
-    actor = ray.remote(_Actor).options(**options, max_concurrency=_AT_ONCE, scheduling_strategy="SPREAD").remote()
-    process = RayProcess(ray, actor)
-    try:
-        await process.open(config)
-    except BaseException:
-        process.kill()
-        raise
-    return process
-
-
 class RayProcess:
     """An actor, whose errors are ours."""
 
@@ -256,11 +220,25 @@ class RayProcess:
         self._actor = actor
         self.node = ""
 
-    async def open(self, config: Config) -> None:
+    @classmethod
+    async def started(cls, ray: ModuleType, given: RayRollouts, config: Config) -> "RayProcess":
+        """A process that has opened the workflow."""
+        resources = dict(given.resources_per_worker)
+        own = {option: resources.pop(name) for name, option in _OWN_OPTIONS.items() if name in resources}
+        options = {"num_cpus": 0, **own, "resources": resources, "max_restarts": 0, "max_task_retries": 0}
+        actor = ray.remote(_Actor).options(**options, max_concurrency=_AT_ONCE, scheduling_strategy="SPREAD").remote()
+        process = cls(ray, actor)
         try:
-            self.node, failure = await self._answer(
-                self._actor.open.remote(_pickled(config), str(Path.cwd()), sys.path)
-            )
+            await process._open(config)
+        except BaseException:
+            process.kill()
+            raise
+        return process
+
+    async def _open(self, config: Config) -> None:
+        opening = self._actor.open.remote(_pickled(config), str(Path.cwd()), sys.path)
+        try:
+            self.node, failure = await self._answer(opening)
         except WorkerLost as error:
             raise WorkflowError(f"a process of the workflow ended while it was opened: {error}") from error
         if failure is not None:
