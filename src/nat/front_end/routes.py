@@ -3,13 +3,14 @@
 import asyncio
 import time
 import uuid
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import suppress
 from typing import Any
 
 from pydantic import ValidationError
 from pydantic_core import to_json
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from nat.data_models.intermediate_step import IntermediateStep
 from nat.front_end.conversion import (
@@ -23,14 +24,16 @@ from nat.front_end.conversion import (
     workflow_input,
     wrapped,
 )
-from nat.front_end.stream import Emit, Stream
-from nat.http.asgi import EVENT_STREAM, cancel_on_disconnect, model_named, parse_json, read_body
+from nat.http.asgi import EVENT_STREAM, cancel_and_wait, cancel_on_disconnect, model_named, parse_json, read_body
 from nat.http.errors import ApiError
 from nat.http.sse import DONE, event
 from nat.rollout.rollout import Rollout
 from nat.rollout.served import ServedWorkflow, failure_error
 from nat.rollout.step_lines import plain_event, step_events
 from nat.wire.rollout import PROTOCOL_VERSION, ROLLOUT_HEADER, RolloutOptions
+
+Emit = Callable[[Any], None]
+"""Adds the next item to a streamed response; thread-safe."""
 
 
 class GenerateRoutes:
@@ -54,7 +57,7 @@ class GenerateRoutes:
             if rollout.error is not None:
                 emit(event(failure_error(rollout.error).json()))
 
-        return Stream(work, bytes)
+        return _streamed(work, bytes)
 
     async def full(self, request: Request) -> Response:
         """A line `intermediate_data: …` for each step, then `data: …` with the output, or with `{"error": …}`.
@@ -74,7 +77,7 @@ class GenerateRoutes:
         async def work(emit: Emit) -> None:
             emit(await self._served.run(value, on_step=emit))
 
-        return Stream(work, encode)
+        return _streamed(work, encode)
 
 
 class ChatRoutes:
@@ -120,7 +123,7 @@ class ChatRoutes:
                 emit(_event(chunk({}, **head, end=True)))
             emit(DONE)
 
-        return Stream(work, bytes)
+        return _streamed(work, bytes)
 
     def _head(self, body: object) -> dict[str, Any]:
         model = model_named(body) if isinstance(body, dict) else None
@@ -133,6 +136,34 @@ class ChatRoutes:
 
 async def _body(request: Request) -> object:
     return parse_json(await read_body(request.receive))
+
+
+def _streamed(work: Callable[[Emit], Awaitable[None]], encode: Callable[[Any], bytes]) -> Response:
+    """The items of `work` in order, as they come; closing the connection cancels it."""
+    end = object()
+
+    async def events() -> AsyncIterator[bytes]:
+        loop, items = asyncio.get_running_loop(), asyncio.Queue[Any]()
+
+        def emit(item: Any) -> None:  # items from the loop's own thread take the same way, which keeps the order
+            with suppress(RuntimeError):  # the loop is closed, so the client has gone
+                loop.call_soon_threadsafe(items.put_nowait, item)
+
+        async def produce() -> None:
+            try:
+                await work(emit)
+            finally:
+                emit(end)
+
+        producing = asyncio.create_task(produce())
+        try:
+            while (item := await items.get()) is not end:
+                yield encode(item)
+            await producing
+        finally:
+            await cancel_and_wait(producing)
+
+    return StreamingResponse(events(), headers={"cache-control": "no-cache"}, media_type=EVENT_STREAM)
 
 
 async def _ended(request: Request, running: Coroutine[Any, Any, Rollout]) -> Rollout:
