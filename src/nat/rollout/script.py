@@ -26,16 +26,12 @@ class Say:
     text: str
 
 
-@dataclass(frozen=True, init=False)
 class Call:
     """The model calls a tool; the name may lack the prefix that a framework puts before it (`tools-add`)."""
 
-    tool: str
-    arguments: dict[str, Any]
-
     def __init__(self, tool: str, **arguments: Any) -> None:
-        object.__setattr__(self, "tool", tool)
-        object.__setattr__(self, "arguments", arguments)
+        self.tool = tool
+        self.arguments = arguments
 
 
 class ScriptServer(ThreadingHTTPServer):
@@ -87,14 +83,19 @@ class _Handler(BaseHTTPRequestHandler):
         request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         message = self.server.message(request)
         if message is None:
-            self._send(400, "application/json", _json({"error": {"message": self.server.refused[-1]}}))
-        elif request.get("stream"):
-            events = b"".join(b"data: " + _json(event) + b"\n\n" for event in _events(message, request))
-            self._send(200, "text/event-stream", events + b"data: [DONE]\n\n")
+            self._send(400, "application/json", json.dumps({"error": {"message": self.server.refused[-1]}}))
+        elif request.get("stream"):  # the whole message in one event, and the usage in another where it is requested
+            whole = _completion("delta", message)
+            events = [{**whole, "usage": None}]
+            if (request.get("stream_options") or {}).get("include_usage"):
+                events.append({**whole, "choices": []})
+            lines = [f"data: {each}\n\n" for each in [*map(json.dumps, events), "[DONE]"]]
+            self._send(200, "text/event-stream", "".join(lines))
         else:
-            self._send(200, "application/json", _json(_completion(message, "message")))
+            self._send(200, "application/json", json.dumps(_completion("message", message)))
 
-    def _send(self, status: int, content_type: str, body: bytes) -> None:
+    def _send(self, status: int, content_type: str, text: str) -> None:
+        body = text.encode()
         self.send_response(status)
         self.send_header("Content-Type", content_type)
         self.send_header("Content-Length", str(len(body)))
@@ -118,7 +119,8 @@ def serving(script: Iterable[Say | Call]) -> Iterator[ScriptServer]:
             thread.join()
 
 
-def _completion(message: dict[str, Any], part: str) -> dict[str, Any]:
+def _completion(part: str, message: dict[str, Any]) -> dict[str, Any]:
+    """A completion or a chunk of one, whose choice has the message as this part."""
     reason = "tool_calls" if "tool_calls" in message else "stop"
     return {
         "id": "played",
@@ -126,20 +128,5 @@ def _completion(message: dict[str, Any], part: str) -> dict[str, Any]:
         "created": 0,
         "model": "script",
         "choices": [{"index": 0, part: message, "finish_reason": reason}],
-        "usage": _USAGE,
+        "usage": {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2},
     }
-
-
-def _events(message: dict[str, Any], request: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The whole message in one event, and the usage in another where it is requested."""
-    whole = _completion(message, "delta")
-    yield {**whole, "usage": None}
-    if (request.get("stream_options") or {}).get("include_usage"):
-        yield {**whole, "choices": []}
-
-
-_USAGE = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
-
-
-def _json(value: object) -> bytes:
-    return json.dumps(value).encode()
