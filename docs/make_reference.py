@@ -21,8 +21,7 @@ from reference_tables import cell, table
 from nat.backend.algorithms.registry import BUILT_IN, FACTORS, find_algorithm, resolve
 from nat.cli.main import cli
 from nat.data_models.finetuning import GuardsConfig
-from nat.finetuning.diagnosis.catalogue import CONDITIONS
-from nat.finetuning.diagnosis.condition import Condition
+from nat.finetuning.diagnosis.conditions import CONDITIONS, Condition
 from nat.finetuning.metrics import EPOCH
 from nat.registry.description import fields_of
 from nat.wire.metrics import OF_COMPLETIONS, OF_SERVER, OF_TEACHER, UPDATE

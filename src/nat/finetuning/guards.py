@@ -30,9 +30,7 @@ from nat.errors import (
 from nat.eval.failures import remedy_of
 from nat.finetuning.change import change
 from nat.finetuning.diagnosis.catalogue import diagnosis_of, explanation_of
-from nat.finetuning.diagnosis.conditions_of_rollouts import calls_lost, wrong_target
-from nat.finetuning.diagnosis.conditions_of_scores import too_hard
-from nat.finetuning.diagnosis.conditions_of_updates import rate_too_high, untrained
+from nat.finetuning.diagnosis.conditions import calls_lost, rate_too_high, too_hard, untrained, wrong_target
 from nat.finetuning.diagnosis.window import Window, share_of_equal
 from nat.finetuning.epoch import reported_metrics
 from nat.finetuning.sampling import remedy
@@ -138,8 +136,7 @@ def check_signal(epochs: Sequence[EpochRecord], config: GuardsConfig, compares: 
         return
     # A run that has learned before explains nothing as a whole.
     causes, of_recent = (
-        (diagnosis_of(Window(each, guards=config, compares=compares), ended=False).findings)
-        for each in (epochs, recent)
+        diagnosis_of(Window(each, guards=config, compares=compares, ended=False)).findings for each in (epochs, recent)
     )
     likely = (causes or of_recent)[:2]
     without = list(takewhile(lambda epoch: _without_signal(epoch, compares), reversed(epochs)))

@@ -13,7 +13,7 @@ from nat.data_models.rollout_failure import FailureCount
 from nat.data_models.score import share_interval
 from nat.errors import ANY_FAILURE, ConfigError, RunFailed, describe_error
 from nat.finetuning import guards
-from nat.finetuning.diagnosis.catalogue import BEFORE_UPDATES, diagnosis_of
+from nat.finetuning.diagnosis.catalogue import diagnosis_of
 from nat.finetuning.diagnosis.window import Window, share_of_equal
 from nat.finetuning.epoch import PlayedEpoch, epoch_record
 from nat.finetuning.events import Observer, RolloutsBegun, StepBegun
@@ -197,10 +197,11 @@ def _report(
             guards=finetuning.guards,
             compares=compares,
             rollouts=played.records,
+            ended=False,
             target_functions=functions,
             target_model=model,
         )
-        found_here = diagnosis_of(window, BEFORE_UPDATES).findings
+        found_here = diagnosis_of(window).findings
         findings = [each.model_copy(update={"remedy": _reworded(each.remedy)}) for each in found_here]
         learns = compares == "nothing" or share_of_equal(epoch, compares) < 1
         differing = epoch.num_groups - epoch.groups_without_difference

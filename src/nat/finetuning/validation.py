@@ -7,7 +7,7 @@ from nat.data_models.score import mean, score_problem
 from nat.errors import EvaluationError
 from nat.finetuning.best_model import keep_if_best
 from nat.finetuning.diagnosis.catalogue import explanation_of
-from nat.finetuning.diagnosis.conditions_of_updates import held_out_differs
+from nat.finetuning.diagnosis.conditions import held_out_differs
 from nat.finetuning.diagnosis.gather import findings_of
 from nat.finetuning.diagnosis.window import Window
 from nat.finetuning.interfaces.finetuning_runner import Trainer

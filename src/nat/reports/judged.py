@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nat.data_models.finetuning import GuardsConfig
-from nat.finetuning.diagnosis.catalogue import CONDITIONS
+from nat.finetuning.diagnosis.conditions import CONDITIONS
 from nat.finetuning.diagnosis.window import Window
 from nat.finetuning.metrics import SAME_ANSWER
 from nat.reports.charts import Chart, metric_chart
@@ -20,7 +20,6 @@ JUDGED = {
     "train/entropy": ("Entropy of the answers, in nats", "answers_alike"),
     "train/unasked_kl": ("KL of an update against its advantages", "rate_too_high"),
     "train/approx_kl": ("KL of an update", "rate_too_high"),
-    "train/update_ratio": ("Change of the weights per step", "rate_too_high"),
     "train/kept_share": ("Share of the update that max_kl kept", "rate_too_high"),
     "train/logprob_diff_mean": ("Mismatch of sampler and learner, mean |Δ log p|", None),
 }

@@ -4,7 +4,7 @@ from fakes.run_records import NOON, epoch_record, epoch_records, validation_reco
 from nat.data_models.finetuning import EarlyStoppingConfig, FinetuneConfig, GuardsConfig, TrainerConfig
 from nat.data_models.rollout_failure import RAISED, FailureCount
 from nat.errors import EvaluationError
-from nat.finetuning.diagnosis.conditions_of_rollouts import truncation
+from nat.finetuning.diagnosis.conditions import truncation
 from nat.finetuning.run_context import open_run
 from nat.finetuning.trainer import EpochTrainer
 from nat.finetuning.validation import held_out_warning, plateaued, validate

@@ -2,8 +2,7 @@
 
 from fakes.run_records import epoch_record, epoch_records
 from nat.data_models.finetuning import GuardsConfig
-from nat.finetuning.diagnosis.catalogue import CONDITIONS
-from nat.finetuning.diagnosis.conditions_of_rollouts import truncation
+from nat.finetuning.diagnosis.conditions import CONDITIONS, truncation
 from nat.finetuning.metrics import EPOCH
 from nat.reports.judged import JUDGED, judged_numbers
 from nat.wire.metrics import OF_TEACHER, UPDATE

@@ -9,12 +9,10 @@ import click
 from nat.cli.commands.options import json_option, runs_root_option
 from nat.cli.steps import SLOW_SECONDS, shown_steps
 from nat.finetuning.diagnosis.catalogue import Diagnosis
-from nat.finetuning.diagnosis.gather import diagnose_phases, diagnose_run, diagnosis_text
+from nat.finetuning.diagnosis.gather import diagnoses, has_ended
 from nat.reports.text import printable
 from nat.runs.find import find_run
 from nat.runs.journal import reading
-from nat.runs.liveness import is_alive
-from nat.runs.records import RunState
 
 
 @click.command("diagnose")
@@ -28,16 +26,14 @@ def diagnose_command(run: str, output_dir: Path | None, *, as_json: bool) -> Non
     """
     with reading(find_run(run, output_dir)) as journal, shown_steps() as steps:
         steps.begin("reading the rollouts of the run", after=SLOW_SECONDS)
-        info = journal.info()
-        ended = info.state is not RunState.RUNNING or not is_alive(journal.run_dir)
-        phases = diagnose_phases(journal, ended=ended)
-        diagnosis = diagnose_run(journal, ended=ended) if not phases else None
-    if diagnosis is not None:
-        text, record = diagnosis_text(diagnosis), _record(diagnosis)
-    else:
-        text = "\n\n".join(f"{phase}\n\n{diagnosis_text(own)}" for phase, own in phases)
-        record = {"phases": [{"phase": phase.name, **_record(own)} for phase, own in phases]}
-    click.echo(json.dumps({"run_id": info.run_id, **record}) if as_json else printable(f"run {info.run_id}\n\n{text}"))
+        run_id, phases = journal.info().run_id, {phase.name: phase for phase in journal.phases()}
+        found = diagnoses(journal, ended=has_ended(journal))
+    parts = [f"run {run_id}"]
+    for name, diagnosis in found.items():
+        parts += [str(phases[name]), str(diagnosis)] if name else [str(diagnosis)]
+    records = [({"phase": name} if name else {}) | _record(diagnosis) for name, diagnosis in found.items()]
+    record = {"phases": records} if phases else records[0]
+    click.echo(json.dumps({"run_id": run_id, **record}) if as_json else printable("\n\n".join(parts)))
 
 
 def _record(diagnosis: Diagnosis) -> dict[str, Any]:

@@ -1,26 +1,18 @@
-"""The catalogue of conditions, and how epochs are judged by it. Pure.
+"""How epochs are judged by the conditions: a diagnosis, the warnings of the last epochs, what explains a fall. Pure.
 
-The conditions stand in the order of a run's stages: rollouts, answers, scores, updates, held-out examples. Each takes a
-share of the learning signal that the stages before it have left, and the shares are compared: where all answers are
-cut off, it does not count for much that no score differs. An update that went too far comes before the answers, since
-it breaks them.
+Each condition takes a share of the learning signal that the stages before it have left, and the shares are compared:
+where all answers are cut off, it does not count for much that no score differs.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nat.data_models.finetuning import GuardsConfig
-from nat.finetuning.diagnosis.condition import Condition
-from nat.finetuning.diagnosis.conditions_of_rollouts import OF_ANSWERS, OF_ROLLOUTS, answers_alike, truncation
-from nat.finetuning.diagnosis.conditions_of_scores import OF_SCORES
-from nat.finetuning.diagnosis.conditions_of_updates import OF_UPDATES, rate_too_high
+from nat.finetuning.diagnosis.conditions import CONDITIONS, answers_alike, rate_too_high, truncation
 from nat.finetuning.diagnosis.window import Window
 from nat.runs.records import EpochRecord, Finding
 from nat.wire.training import Compares
 
-CONDITIONS: Sequence[Condition] = (*OF_ROLLOUTS, rate_too_high, *OF_ANSWERS, *OF_SCORES, *OF_UPDATES)
-BEFORE_UPDATES: Sequence[Condition] = (*OF_ROLLOUTS, *OF_ANSWERS, *OF_SCORES)
-"""Those that can be judged without an update."""
 LEAST_SHARE = 0.05
 """Share of the signal below which a finding is not reported."""
 _LONGEST = max(condition.warns_over for condition in CONDITIONS)
@@ -40,21 +32,32 @@ class Diagnosis:
         """True if the run has learned, and nothing is wrong with it."""
         return self.window.learned and not self.findings
 
+    def __str__(self) -> str:
+        window, change = self.window, self.window.change
+        reward = "" if change is None else f" The mean reward was {change}."
+        if not window.played and (losses := window.values("train/loss")):
+            reward = f" The loss on the file's rows was {losses[0]:.3f} at first, {losses[-1]:.3f} in the last epoch."
+            reward += "" if window.held_out is None else f" Held-out: {window.held_out.sentence}"
+        if not self.findings:
+            return f"{'Healthy: the run has learned.' if self.healthy else 'No cause found.'}{reward}"
+        rises = change is not None and change.rose
+        judged = "Rising, with a caveat." if window.learned else "Rising slowly." if rises else "Not learning."
+        paragraphs = (
+            f"{number}. {each.title} ({each.share:.0%} of the signal)\n"
+            f"   seen     {each.seen}\n   healthy  {each.healthy}\n   change   {each.remedy}"
+            for number, each in enumerate(self.findings, 1)
+        )
+        return "\n\n".join([f"{judged}{reward}", *paragraphs])
 
-def diagnosis_of(window: Window, conditions: Sequence[Condition] = CONDITIONS, *, ended: bool = True) -> Diagnosis:
-    """Judge a run. One that has learned can have only conditions for which a rising reward is no excuse.
 
-    A run that goes on cannot be too short.
-    """
-    left = 1.0
-    found: list[Finding] = []
-    for condition in conditions:
-        if (ended or not condition.of_the_end) and (finding := condition.found(window)):
-            share = left * finding.share
-            left -= share
-            found.append(finding.model_copy(update={"share": round(share, 3)}))
+def diagnosis_of(window: Window) -> Diagnosis:
+    """Judge a run. One that has learned can have only conditions for which a rising reward is no excuse."""
+    left, found = 1.0, list[Finding]()
+    for finding in filter(None, (each.found(window) for each in CONDITIONS)):
+        found.append(finding.model_copy(update={"share": round(left * finding.share, 3)}))
+        left *= 1 - finding.share
     ranked = sorted(found, key=lambda finding: -finding.share)
-    return Diagnosis(window, [f for f in ranked if f.share >= LEAST_SHARE or f is ranked[0]])
+    return Diagnosis(window, [each for each in ranked if each.share >= LEAST_SHARE or each is ranked[0]])
 
 
 def alarms(epochs: Sequence[EpochRecord], guards: GuardsConfig, compares: Compares = "group") -> list[Finding]:

@@ -1,6 +1,7 @@
 """Some epochs of a run in numbers, by which conditions are judged; shares are from 0 to 1. Pure.
 
-What the records do not have is None: a backend need not report all metrics.
+What the records do not have is None: a backend need not report all metrics. The rewards of a file say nothing of the
+model, so a run that trained on one has no score that is constant, noisy or equal.
 """
 
 from collections import Counter
@@ -42,6 +43,8 @@ class Window:
     """Those of the last epoch that was played."""
     unfinished: bool = False
     """True if that epoch has no record, because the run ended in it."""
+    ended: bool = True
+    """False if the run goes on, so that it cannot be too short."""
     since_best: bool = False
     """True if something has gone wrong since the first of the epochs, which has the best reward."""
     validations: Sequence[ValidationRecord] = ()
@@ -60,8 +63,10 @@ class Window:
 
     @property
     def played(self) -> bool:
-        """False if the run trained on a file, so that its rewards do not tell how good the model is."""
+        """False if the run trained on a file."""
         return not self.epochs or any(epoch.played for epoch in self.epochs)
+
+    # Rollouts and metrics
 
     @cached_property
     def metrics(self) -> Sequence[Mapping[str, float]]:
@@ -100,23 +105,23 @@ class Window:
         """A metric that counts calls, as a share of all calls."""
         return sum(self.values(name)) / (self.calls or 1.0)
 
+    # Scores
+
     def noise(self, of: str = "") -> float | None:
         """Share of the score's variance that rollouts with equal answers have, too; of `row_`, with equal rows.
 
         None with too few repeats, or without any variance.
         """
-        compared, squares, repeats, repeat_squares = (
-            sum(own.get(count, 0.0) * (own.get(variance, 0.0) if variance else 1.0) for own in self.metrics)
-            for count, variance in (
-                ("reward/compared", ""),
-                ("reward/compared", "reward/example_variance"),
-                (f"reward/{of}repeats", ""),
-                (f"reward/{of}repeats", f"reward/{of}repeat_variance"),
-            )
-        )
-        if repeats < MIN_REPEATS or squares <= 0:
+
+        def squares(count: str, variance: str) -> float:
+            return sum(own.get(count, 0.0) * own.get(variance, 0.0) for own in self.metrics)
+
+        compared, repeats = sum(self.values("reward/compared")), sum(self.values(f"reward/{of}repeats"))
+        total = squares("reward/compared", "reward/example_variance")
+        if not self.played or repeats < MIN_REPEATS or total <= 0:
             return None
-        return min(1.0, (repeat_squares / repeats) / (squares / compared))
+        of_repeats = squares(f"reward/{of}repeats", f"reward/{of}repeat_variance")
+        return min(1.0, (of_repeats / repeats) / (total / compared))
 
     @property
     def lowest(self) -> float:
@@ -129,7 +134,7 @@ class Window:
     @property
     def constant(self) -> bool:
         """True if every score is the same number."""
-        return bool(self.epochs) and equal([self.lowest, self.highest])
+        return self.played and bool(self.epochs) and equal([self.lowest, self.highest])
 
     @cached_property
     def equal_groups(self) -> float:
@@ -169,6 +174,8 @@ class Window:
             return 0.0
         return fmean(test(self.height(fmean(own))) for own in scores.values())
 
+    # Learning
+
     @cached_property
     def updated(self) -> Sequence[EpochRecord]:
         """The epochs that changed the weights."""
@@ -181,14 +188,6 @@ class Window:
             return None
         return change(first_third(self.run), last_third(self.epochs))
 
-    @property
-    def gained(self) -> bool:
-        """True if the reward in training rose by more than chance, and by a fair part of what was possible."""
-        if self.change is None or not self._above_the_first:
-            return False
-        highest = max(epoch.max_reward for epoch in self.run)
-        return self.change.rose and self.change.gain >= LEARNED * (highest - self.change.before)
-
     @cached_property
     def held_out(self) -> Comparison | None:
         """The first validation against the last; None without two that share an example."""
@@ -196,26 +195,30 @@ class Window:
         return compare_validations(scored[0], scored[-1]) if len(scored) > 1 else None
 
     @property
-    def improved(self) -> bool:
-        """True if the held-out score is shown to have risen."""
-        return self.held_out is not None and self.held_out.verdict is Verdict.IMPROVED
+    def gained(self) -> bool:
+        """True if the reward in training rose by more than chance, and by a fair part of what was possible."""
+        if self.change is None or self.change.after <= self.run[0].avg_reward:  # it rose from its own fall only
+            return False
+        highest = max(epoch.max_reward for epoch in self.run)
+        return self.change.rose and self.change.gain >= LEARNED * (highest - self.change.before)
 
     @property
     def learned(self) -> bool:
-        """True if the training reward or the held-out score rose by a fair part of what was possible.
+        """True if the training reward gained, or the held-out score is shown to have risen by as fair a part.
 
-        The rewards of a file, and relative scores, do not show it.
+        The rewards of a file, and relative scores, do not show how much was possible.
         """
-        if not self.played or any(epoch.relative for epoch in self.epochs):
-            return self.improved
         held_out = self.held_out
-        shown = held_out is not None and held_out.difference >= LEARNED * (self.highest - held_out.before)
-        return self.gained or (shown and self.improved and self._above_the_first)
+        if held_out is None or held_out.verdict is not Verdict.IMPROVED:
+            return self.gained
+        fair = held_out.difference >= LEARNED * (self.highest - held_out.before)
+        return self.gained or self.change is None or (fair and self.change.after > self.run[0].avg_reward)
 
     @property
-    def _above_the_first(self) -> bool:
-        """False if the reward rose after a fall only."""
-        return self.change is None or self.change.after > self.run[0].avg_reward
+    def could_fall(self) -> bool:
+        """False if the mean reward was the worst score from the start, unless something has gone wrong since."""
+        run = self.run
+        return self.since_best or (bool(run) and max(e.avg_reward for e in run) > min(e.min_reward for e in run))
 
     @property
     def fallen(self) -> bool:
