@@ -10,7 +10,8 @@ from pydantic_core import from_json, to_json, to_jsonable_python
 from nat.builder.conversion import has_type
 from nat.builder.function import Function
 from nat.data_models.api_server import ChatResponseChunk
-from nat.data_models.intermediate_step import IntermediateStep, IntermediateStepState
+from nat.data_models.intermediate_step import IntermediateStep
+from nat.data_models.llm_usage import LLMUsage, usage_of_steps
 from nat.errors import findings_of
 from nat.http.errors import ApiError
 from nat.wire.json import without_surrogates
@@ -153,12 +154,8 @@ def chunk_text(output: Any) -> str:
 
 def usage_of(steps: Iterable[IntermediateStep]) -> dict[str, int]:
     """The sum of the tokens of all LLM calls."""
-    used = [
-        step.usage_info.token_usage
-        for step in steps
-        if step.usage_info and step.event_state is IntermediateStepState.END
-    ]
-    prompt, sampled = sum(u.prompt_tokens for u in used), sum(u.completion_tokens for u in used)
+    total = sum(usage_of_steps(steps).values(), LLMUsage())
+    prompt, sampled = int(total.prompt_tokens), int(total.completion_tokens)
     return {"prompt_tokens": prompt, "completion_tokens": sampled, "total_tokens": prompt + sampled}
 
 
