@@ -137,7 +137,7 @@ async def _gateway(url: str, *, exact: bool) -> AsyncIterator[tuple[str, str]]:
 @asynccontextmanager
 async def _bare(url: str) -> AsyncIterator[tuple[str, str]]:
     """A reverse proxy that forwards requests and responses unchanged."""
-    from nat.capture.sdk import httpx
+    from nat.capture.transport import httpx
     from nat.http.asgi import Receive, Scope, Send, Sender, read_body
     from nat.http.server import listening
 

@@ -8,7 +8,7 @@ from anthropic import Anthropic
 from openai import OpenAI
 
 from fakes.chat_chunks import Cut, chunks
-from nat.capture.sdk import httpx
+from nat.capture.transport import httpx
 from nat.gateway.dialects import Dialect, DialectMemory, Untranslatable
 from nat.http.errors import ApiError
 

@@ -10,9 +10,8 @@ from pydantic_core import to_json
 
 from nat.capture.http import CapturingAsyncClient
 from nat.capture.response import UnreadableAnswer, error_text, read_completion
-from nat.capture.sdk import httpx
 from nat.capture.tap import Tap
-from nat.capture.waiting import retry_after
+from nat.capture.transport import httpx, retry_after
 from nat.gateway.dialects import Body
 from nat.gateway.dialects.content import count_at
 from nat.http.errors import ApiError

@@ -151,3 +151,17 @@ async def test_a_client_works_in_several_loops_in_turn():
                 await client.post(url, json=BODY)
                 await run_in_thread(asyncio.run, client.post(url, json=BODY))
     assert said(steps) == ["0", "1", "2", "3", "4"]
+
+
+@pytest.mark.parametrize("turns", range(24))
+async def test_a_client_that_is_closed_leaves_no_connection(turns):
+    """A task that an agent has left behind may be connecting then: its call fails, and its connection is closed."""
+    async with OpenAIServer() as server:
+        http = CapturingAsyncClient(None)
+        call = asyncio.create_task(http.post(f"{server.base_url}/chat/completions", json=BODY))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        await http.aclose()
+        await asyncio.wait([call])
+        assert call.exception() is not None or call.result().is_success
+        await asyncio.wait_for(asyncio.gather(*server._connections), 10)

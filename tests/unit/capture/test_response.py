@@ -21,8 +21,8 @@ from nat.capture.response import (
     read_answer,
     read_completion,
 )
-from nat.capture.sdk import httpx
 from nat.capture.tap import Tap
+from nat.capture.transport import httpx
 
 
 def request(path: str = "/v1/chat/completions", **fields: Any) -> CallRequest:

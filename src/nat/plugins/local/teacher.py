@@ -13,7 +13,7 @@ from typing import Self, TypeVar
 from openai import APIConnectionError, APIStatusError, AsyncOpenAI
 from pydantic import BaseModel, ValidationError
 
-from nat.capture.sdk import SDKAsyncClient
+from nat.capture.http import CapturingAsyncClient
 from nat.data_models.llm_usage import LLMUsage
 from nat.errors import BackendError, BackendUnreachable, ConfigError, describe_error, findings_of, first_error
 from nat.plugins.llms.client import connection
@@ -79,7 +79,7 @@ class Teacher:
     def __init__(self, config: OpenAIModelConfig, *, llm_name: str) -> None:
         self._name, self._path = llm_name, f"llms.{llm_name}"
         self._model = config.model_name
-        http = SDKAsyncClient(verify=config.verify_ssl)
+        http = CapturingAsyncClient(None, verify=config.verify_ssl)
         self._client = AsyncOpenAI(**connection(config, llm_name=llm_name), http_client=http)
         self._at_once = asyncio.Semaphore(AT_ONCE)
         self._context: int | None = None

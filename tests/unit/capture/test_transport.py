@@ -4,8 +4,6 @@ import asyncio
 import logging
 import time
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
-from email.utils import format_datetime
 from typing import Any
 
 import pytest
@@ -15,9 +13,8 @@ from fakes.openai_server import OpenAIServer
 from fakes.processes import free_port, refused_port
 from nat.capture.context import deadline, waited_for
 from nat.capture.http import CapturingAsyncClient
-from nat.capture.sdk import httpx
 from nat.capture.tap import Tap
-from nat.capture.waiting import retry_after
+from nat.capture.transport import httpx, retry_after
 from nat.errors import BackendUnreachable
 
 BODY: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
@@ -183,10 +180,8 @@ async def test_a_cancellation_ends_a_request_at_once(tap):
         ({"retry-after": "nan"}, None),
         ({"retry-after": "inf"}, None),
         ({"retry-after": "soon"}, None),
-        ({"retry-after": "Fri, 99 Foo 2026 00:00:00 GMT"}, None),
-        ({"retry-after": format_datetime(datetime.now(UTC) - timedelta(days=1), usegmt=True)}, 0),
     ],
 )
 def test_a_server_may_say_how_long(headers, seconds):
-    """In seconds or milliseconds; what cannot be read is no request."""
+    """In seconds or milliseconds; anything else is no request."""
     assert retry_after(httpx.Response(503, headers=headers)) == seconds
