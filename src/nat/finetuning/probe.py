@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict
 
 from nat.data_models.finetuning import FinetuneConfig, FinetuneRunConfig
 from nat.data_models.rollout_failure import FailureCount
-from nat.data_models.score import share_interval
+from nat.data_models.score import interval
 from nat.errors import ANY_FAILURE, ConfigError, RunFailed, describe_error
 from nat.finetuning import guards
 from nat.finetuning.diagnosis.catalogue import diagnosis_of
@@ -211,7 +211,7 @@ def _report(
             "highest": epoch.max_reward,
             "num_groups": epoch.num_groups,
             "num_differing": differing,
-            "interval": share_interval(differing, epoch.num_groups),
+            "interval": interval([1.0] * differing + [0.0] * (epoch.num_groups - differing), 0.0, 1.0),
         }
     hint = (stopped and stopped.hint) or (f"{findings[0].remedy} Then probe again." if findings else None)
     return ProbeReport(

@@ -8,9 +8,9 @@ the failed ones as bad and as good for the trained model as any score seen. Ther
 
 For few examples, two intervals of Student's t are combined, since each is wrong in cases where the other is right:
 
-- `cautious` adds two examples, one that rose and one that fell by the whole range of the scores (for wins and
-  losses this is the interval of Bonett and Price, 2012). It allows for changes that too few examples did not show,
-  as when nearly all differences are zero, and it is too wide to find a change in a few continuous scores.
+- `cautious` adds two examples, one that rose and one that fell by the whole range of the scores. It allows for changes
+  that too few examples did not show, as when nearly all differences are zero, and it is too wide to find a change in a
+  few continuous scores.
 - `corrected` is the plain t-interval, widened to that of Hall (1992), which corrects it for skew. It is right
   about a model that did not change: differences that fall as easily as they rise are symmetric.
 
@@ -22,12 +22,10 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import cbrt, fsum, sqrt
-from statistics import NormalDist
 
-from nat.data_models.score import is_score, mean
+from nat.data_models.score import CONFIDENCE, interval, is_score, mean, mean_and_spread, student_t
 from nat.runs.records import ValidationRecord, Verdict, score_range
 
-CONFIDENCE = 0.95
 MIN_DIFFERING = 6
 """With fewer examples that differ, zero is in the interval: if n of them all go in the same direction, chance does
 that in 2 of 2ⁿ cases, which is below 5 % from n = 6 on."""
@@ -35,7 +33,6 @@ that in 2 of 2ⁿ cases, which is below 5 % from n = 6 on."""
 _DIGITS = 12
 """Differences are rounded to this many decimals, so that 1 - 2/3 and 1/3 cancel and 0 is 0."""
 _NO_SKEW = 1e-9
-_Z = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
 
 Interval = tuple[float, float]
 
@@ -148,7 +145,7 @@ def compare(
     shown, worst, best = pairs(lowest, lowest), pairs(highest, lowest), pairs(lowest, highest)
     every = [score for pair in (*worst, *best) for score in pair]
     scale = round(max(every) - min(every), _DIGITS) or 1.0
-    lows, highs = zip(*(mean_interval(_differences(each), scale) for each in (worst, best)), strict=True)
+    lows, highs = zip(*(interval_of(_differences(each), scale) for each in (worst, best)), strict=True)
     low, high = min(lows), max(highs)
     verdict = Verdict.NOT_SHOWN if max(lows) <= 0 <= min(highs) else Verdict.CANNOT_TELL
     if low > 0 or high < 0:
@@ -183,7 +180,7 @@ def smallest_improvement(num_examples: int, *, changed: float | None = None) -> 
 
     def improved(rises: int, falls: int) -> bool:
         unchanged = [0.0] * (num_examples - rises - falls)
-        return mean_interval([1.0] * rises + [-1.0] * falls + unchanged, scale=1.0)[0] > 0
+        return interval_of([1.0] * rises + [-1.0] * falls + unchanged, scale=1.0)[0] > 0
 
     place = bisect_left(rises_falls, x=True, key=lambda each: improved(*each))  # the more rise, the higher the interval
     if place == len(rises_falls):
@@ -192,9 +189,9 @@ def smallest_improvement(num_examples: int, *, changed: float | None = None) -> 
     return (rises - falls) / num_examples
 
 
-def mean_interval(differences: Sequence[float], scale: float) -> Interval:
+def interval_of(differences: Sequence[float], scale: float) -> Interval:
     """The 95 % interval of the mean difference; `scale`, above zero, is the largest possible difference."""
-    low, high = _cautious(differences, scale)
+    low, high = interval(differences, -scale, scale)
     if sum(difference != 0 for difference in differences) < MIN_DIFFERING:
         low, high = min(low, 0.0), max(high, 0.0)
     elif low <= 0 <= high:
@@ -203,27 +200,15 @@ def mean_interval(differences: Sequence[float], scale: float) -> Interval:
     return max(low, -scale), min(high, scale)
 
 
-def _cautious(differences: Sequence[float], scale: float) -> Interval:
-    more = [*differences, scale, -scale]
-    middle, spread = _mean_and_spread(more)
-    half = spread * _t(len(more) - 1) / sqrt(len(more))
-    return middle - half, middle + half
-
-
 def _corrected(differences: Sequence[float]) -> Interval:
-    count, (mean, spread) = len(differences), _mean_and_spread(differences)
+    count, (mean, spread) = len(differences), mean_and_spread(differences)
     if spread == 0:
         return mean, mean
-    reach = _t(count - 1) / sqrt(count)
+    reach = student_t(count - 1) / sqrt(count)
     skew = fsum((difference - mean) ** 3 for difference in differences) / count
     skew /= (spread * sqrt((count - 1) / count)) ** 3
     corrected = [mean - _hall(sign * reach, skew, count) * spread for sign in (1, -1)]
     return min(mean - reach * spread, corrected[0]), max(mean + reach * spread, corrected[1])
-
-
-def _mean_and_spread(values: Sequence[float]) -> tuple[float, float]:
-    mean = fsum(values) / len(values)
-    return mean, sqrt(fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
 
 
 def _hall(x: float, skew: float, count: int) -> float:
@@ -231,16 +216,3 @@ def _hall(x: float, skew: float, count: int) -> float:
     if abs(skew) < _NO_SKEW:
         return x
     return float(cbrt(1 + skew * (x - skew / (6 * count))) - 1) * 3 / skew
-
-
-def _t(freedom: int) -> float:
-    """Student's t at the confidence, by the Cornish-Fisher series: 0.0003 too small at 5 degrees, 0.03 at 2."""
-    z = _Z
-    terms = (
-        z,
-        (z**3 + z) / 4,
-        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
-        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
-        (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
-    )
-    return sum(term / float(freedom) ** power for power, term in enumerate(terms))

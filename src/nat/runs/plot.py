@@ -10,11 +10,19 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from nat.builder.child_processes import run_module
-from nat.data_models.score import mean_interval
+from nat.data_models.score import interval, mean
 from nat.errors import NatError, describe_error
 from nat.files import replacing
 from nat.runs.journal import Journal
-from nat.runs.records import EpochRecord, RunSummary, ValidationRecord, epoch_number, played_epochs, same_examples
+from nat.runs.records import (
+    EpochRecord,
+    RunSummary,
+    ValidationRecord,
+    epoch_number,
+    played_epochs,
+    same_examples,
+    score_range,
+)
 from nat.secrets import keep_files_private
 
 PLOT_NAME = "reward_plot.png"
@@ -43,13 +51,15 @@ def draw(
     if played := played_epochs(epochs):
         numbers, rewards = [epoch_number(epoch.epoch) for epoch in played], [epoch.avg_reward for epoch in played]
         axes.plot(numbers, rewards, color=_TRAIN, marker=".", label="training")
-    scores = zip(validations, same_examples(validations), strict=True)
-    if points := [(record.epoch, *mean_interval([*own.values()])) for record, own in scores if own]:
-        after, lows, means, highs = (list(column) for column in zip(*points, strict=True))
+    pairs = zip(validations, same_examples(validations), strict=True)
+    scores = {record.epoch: [*own.values()] for record, own in pairs if own}
+    if scores:
+        after, means = [*scores], [*map(mean, scores.values())]
+        lows, highs = zip(*(interval(own, *score_range(own)) for own in scores.values()), strict=True)
         failed = ", failed ones as the lowest" if any(record.num_failed for record in validations) else ""
         axes.fill_between(after, lows, highs, color=_HELD_OUT, alpha=0.2, label="95 % interval")
         axes.plot(after, means, color=_HELD_OUT, marker="o", linewidth=2.4, label=f"held out{failed}")
-    if played or points:
+    if played or scores:
         axes.legend(loc="best")
     if epochs and min(epoch.min_reward for epoch in epochs) >= 0 and max(epoch.max_reward for epoch in epochs) <= 1:
         axes.set_ylim(0, 1.04)  # so that a small rise looks small

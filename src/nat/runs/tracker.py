@@ -14,12 +14,21 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from nat.data_models.component_ref import ComponentGroup
-from nat.data_models.score import mean_interval
+from nat.data_models.score import interval
 from nat.data_models.tracker import TrackerConfig
 from nat.registry.catalog import current_catalog
 from nat.runs.journal import Journal, reading
 from nat.runs.recorded_config import config_of, leaves
-from nat.runs.records import EpochRecord, JobRecord, Phase, RunState, RunSummary, ValidationRecord, count_of
+from nat.runs.records import (
+    EpochRecord,
+    JobRecord,
+    Phase,
+    RunState,
+    RunSummary,
+    ValidationRecord,
+    count_of,
+    score_range,
+)
 from nat.runs.rollouts import RolloutRecord
 from nat.wire.extras import install_hint, missing_packages
 
@@ -188,7 +197,7 @@ def validation_metrics(record: ValidationRecord) -> dict[str, float]:
     """The statistics of a validation, and the ends of the mean's 95 % interval."""
     found = dict(record.statistics)
     if rewards := record.rewards:
-        found["interval_low"], _, found["interval_high"] = mean_interval(rewards)
+        found["interval_low"], found["interval_high"] = interval(rewards, *score_range(rewards))
     return {f"val/{name}": value for name, value in _finite(found).items()}
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nat.data_models.evaluator import EvalOutputItem
-from nat.data_models.score import is_score, mean, score_problem
+from nat.data_models.score import interval, is_score, mean, score_problem
 from nat.wire.rewards import LARGEST
 
 OF_LIBRARIES = [np.float32(0.25), np.uint64(3), np.bool_(True), np.array(0.5), Decimal("0.5"), Fraction(1, 2)]
@@ -56,3 +56,12 @@ def test_a_mean_stays_within_the_values(values, times):
     """The mean of equal values is that value, which the sum divided by the count is not always."""
     assert min(values) <= mean(values) <= max(values)
     assert mean(values[:1] * times) == values[0]
+
+
+@pytest.mark.parametrize(
+    ("count", "total", "low", "high"), [(16, 16, 0.83, 1.0), (0, 10, 0.0, 0.28), (8, 16, 0.24, 0.76), (1, 1, 0.0, 1.0)]
+)
+def test_the_interval_of_a_share_is_wide_for_few(count, total, low, high):
+    """It never leaves 0 to 1, and equal values do not make it a point."""
+    found = interval([1.0] * count + [0.0] * (total - count), 0.0, 1.0)
+    assert found == (pytest.approx(low, abs=0.02), pytest.approx(high, abs=0.02))

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from fakes.run_records import validation_record
 from nat.data_models.rollout_failure import RAISED, TIMED_OUT, FailureCount
-from nat.finetuning.verdict import compare, compare_validations, mean_interval, smallest_improvement
+from nat.finetuning.verdict import compare, compare_validations, interval_of, smallest_improvement
 from nat.runs.records import Verdict
 
 SCORE = st.one_of(st.none(), st.sampled_from([0.0, 1 / 3, 0.5, 2 / 3, 1.0]))
@@ -154,7 +154,7 @@ def missed(draw, mean, count, scale=None):
     wrong = 0
     for _ in range(RUNS):
         differences = [draw(rng) for _ in range(count)]
-        low, high = mean_interval(differences, scale or max(map(abs, differences)) or 1.0)
+        low, high = interval_of(differences, scale or max(map(abs, differences)) or 1.0)
         wrong += not low - 1e-9 <= mean <= high + 1e-9
     return wrong / RUNS
 
@@ -186,7 +186,7 @@ SERIES = {7: 2.364575373950131661, 9: 2.262143575445636335, 29: 2.04522960534189
 def test_the_deciding_end_is_halls(sign):
     """With skew g, Hall's end solves θ + gθ²/3 + g²θ³/27 + g/6n = t/√n for its distance θ in deviations."""
     differences = [sign * value for value in (1.0, 1.1, 0.9, 1.2, 1.05, 0.95, 1.1, 0.25, 0.3, 1.0)]
-    low, high = mean_interval(differences, scale=9.0)
+    low, high = interval_of(differences, scale=9.0)
     end, other = (low, high) if sign > 0 else (high, low)
     count, mean = len(differences), fsum(differences) / len(differences)
     moments = [fsum((value - mean) ** power for value in differences) / count for power in (2, 3)]

@@ -4,10 +4,8 @@ import math
 import struct
 
 import pytest
-from pytest import approx  # noqa: PT013 - reads as a word
 
 from fakes.run_records import NOON, epoch_record, epoch_records, validation_record
-from nat.data_models.score import mean_interval
 from nat.runs.journal import Journal
 from nat.runs.plot import PLOT_NAME, draw, draw_run
 from nat.runs.records import RunSummary, Verdict
@@ -71,14 +69,6 @@ def test_the_picture_has_a_fixed_size(tmp_path, epochs, validations, summary):
     draw(path, "run-1", epochs, validations, summary)
     assert size_of(path) == (1800, 1050)
     assert list(tmp_path.iterdir()) == [path]
-
-
-def test_mean_interval_is_the_normal_one():
-    """The interval is the mean ± 1.96 standard errors from the sample's standard deviation."""
-    low, mean, high = mean_interval([0.0] * 50 + [1.0] * 50)
-    assert mean == 0.5
-    reach = 1.959964 * (0.25 * 100 / 99 / 100) ** 0.5
-    assert (low, high) == approx((0.5 - reach, 0.5 + reach))
 
 
 @pytest.fixture
