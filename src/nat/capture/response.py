@@ -6,12 +6,13 @@ production, and its framework spends no time on the rest.
 
 import json
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
-from pydantic.dataclasses import dataclass
 from pydantic_core import from_json, to_json
 
 from nat.capture.request import CallRequest, Message
+from nat.data_models.llm_call import LLMCall
 from nat.http.sse import DATA, event_data
 from nat.secrets import excerpt
 from nat.wire.sampling import read_sampling
@@ -32,26 +33,8 @@ class Choice:
     """Number of the request's conversation that it continues."""
     raw: dict[str, Any]
     """The JSON object that the server sent."""
-    message: Message
-    finish_reason: str | None
-    logprobs: list[float] | None
-    prompt_token_ids: list[int] | None
-    token_ids: list[int] | None
-    logprobs_temperature: float
-    """Of the distribution that the log probabilities are of, if the server reports it (ours does); else 1."""
-    broken_prefix: str | None
-    """Why the prompt does not continue the sampled tokens, if the server reports it (ours does)."""
-    lost_call: str | None
-    """Why a tool call stayed text, if the server reports it (ours does)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """All choices of one response."""
-
-    choices: list[Choice]
-    usage: dict[str, Any]
-    policy_version: str | None
+    call: LLMCall
+    """What the server says of it, validated; the request's messages and tools are to be added."""
 
 
 def read_completion(body: bytes) -> dict[str, Any]:
@@ -74,17 +57,13 @@ def error_text(body: bytes) -> str:
         return text
 
 
-def read_answer(completion: dict[str, Any], request: CallRequest) -> Answer:
+def read_choices(completion: dict[str, Any], request: CallRequest) -> list[Choice]:
     """The choices of a completion, in the order of their index."""
     choices = completion.get("choices")
     if not isinstance(choices, list) or not choices:
         raise UnreadableAnswer(f"the answer has no choices: {excerpt(json.dumps(completion), 200)}")
     ordered = sorted(choices, key=lambda choice: choice.get("index", 0))
-    return Answer(
-        choices=[_read_choice(choice, completion, request) for choice in ordered],
-        usage=completion.get("usage") or {},
-        policy_version=completion.get("system_fingerprint"),
-    )
+    return [_read_choice(choice, completion, request) for choice in ordered]
 
 
 def _read_choice(choice: dict[str, Any], completion: dict[str, Any], request: CallRequest) -> Choice:
@@ -93,18 +72,20 @@ def _read_choice(choice: dict[str, Any], completion: dict[str, Any], request: Ca
     if prompt_ids is None and request.prompt_ids is not None:
         prompt_ids = request.prompt_ids[conversation]
     message = choice.get("message") if request.chat else {"content": choice.get("text")}
-    return Choice(
-        conversation=conversation,
-        raw=choice,
+    call = LLMCall(
+        model=request.model,
+        messages=[],
         message=plain_message(message or {}),
         finish_reason=choice.get("finish_reason"),
         logprobs=_logprobs(choice.get("logprobs")),
+        logprobs_temperature=read_sampling({"temperature": choice.get("logprobs_temperature")}).temperature,
         prompt_token_ids=prompt_ids,
         token_ids=choice.get("token_ids"),
-        logprobs_temperature=read_sampling({"temperature": choice.get("logprobs_temperature")}).temperature,
+        policy_version=completion.get("system_fingerprint"),
         broken_prefix=completion.get("broken_prefix"),
         lost_call=choice.get("lost_call"),
     )
+    return Choice(conversation, choice, call)
 
 
 def plain_message(message: Message) -> Message:

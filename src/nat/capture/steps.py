@@ -5,9 +5,8 @@ The timestamps are those of the call.
 """
 
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from pydantic import BaseModel
@@ -23,9 +22,6 @@ from nat.data_models.intermediate_step import (
     UsageInfo,
 )
 from nat.data_models.llm import LLMFrameworkEnum
-from nat.data_models.llm_call import LLMCall
-
-Payload = Callable[..., IntermediateStepPayload]
 
 FAILED_CALL = "llm_call_failed"
 """Name of a failed attempt's span."""
@@ -54,9 +50,10 @@ class CallTimes:
 
 
 def call_steps(
-    call: LLMCall, choice: Choice, usage: dict[str, Any], times: CallTimes, framework: LLMFrameworkEnum | None
-) -> tuple[IntermediateStepPayload, IntermediateStepPayload]:
+    choice: Choice, usage: dict[str, Any], times: CallTimes, framework: LLMFrameworkEnum | None
+) -> list[IntermediateStepPayload]:
     """LLM_START and LLM_END of one choice; `usage` has the server's token counts, which are of the whole request."""
+    call = choice.call
     asked = {"chat_inputs": call.messages, "tools_schema": call.tools or []}
     given = call.messages[-1].get("content") if call.messages else None
     prompt, completion = (usage.get(f"{side}_tokens_details") or {} for side in ("prompt", "completion"))
@@ -67,37 +64,33 @@ def call_steps(
         reasoning_tokens=completion.get("reasoning_tokens") or 0,
         total_tokens=usage.get("total_tokens") or 0,
     )
-    start, end = _span("LLM", call.model, times, framework)
-    return (
-        start(data=StreamEventData(input=call.messages), metadata=TraceMetadata(**asked)),
-        end(
-            data=StreamEventData(input=given, output=call.message["content"] or "", payload=choice.raw),
-            metadata=TraceMetadata(**asked, llm_call=call),
-            usage_info=UsageInfo(token_usage=counts, num_llm_calls=1),
-        ),
-    )
+    start = {"data": StreamEventData(input=call.messages), "metadata": TraceMetadata(**asked)}
+    end = {
+        "data": StreamEventData(input=given, output=call.message["content"] or "", payload=choice.raw),
+        "metadata": TraceMetadata(**asked, llm_call=call),
+        "usage_info": UsageInfo(token_usage=counts, num_llm_calls=1),
+    }
+    return _steps("LLM", times, start, end, framework=framework, name=call.model)
 
 
 def failure_steps(
     failed: FailedCall, times: CallTimes, framework: LLMFrameworkEnum | None
-) -> tuple[IntermediateStepPayload, IntermediateStepPayload]:
+) -> list[IntermediateStepPayload]:
     """A span, so that the failure can be read and counted; it is not trained on."""
-    start, end = _span("SPAN", FAILED_CALL, times, framework)
-    return start(), end(data=StreamEventData(payload=failed.model_dump()))
+    end = {"data": StreamEventData(payload=failed.model_dump())}
+    return _steps("SPAN", times, {}, end, framework=framework, name=FAILED_CALL)
 
 
-def _span(kind: str, name: str, times: CallTimes, framework: LLMFrameworkEnum | None) -> tuple[Payload, Payload]:
-    """What makes the two steps."""
-    step = partial(IntermediateStepPayload, framework=framework, name=name, UUID=str(uuid.uuid4()))
-    return (
-        partial(step, event_type=IntermediateStepType(f"{kind}_START"), event_timestamp=times.started),
-        partial(
-            step,
-            event_type=IntermediateStepType(f"{kind}_END"),
-            event_timestamp=times.ended,
-            span_event_timestamp=times.started,
-        ),
-    )
+def _steps(
+    kind: str, times: CallTimes, start: dict[str, Any], end: dict[str, Any], **both: Any
+) -> list[IntermediateStepPayload]:
+    both["UUID"] = str(uuid.uuid4())
+    began, ended = IntermediateStepType(f"{kind}_START"), IntermediateStepType(f"{kind}_END")
+    end |= {"event_timestamp": times.ended, "span_event_timestamp": times.started}
+    return [
+        IntermediateStepPayload(event_type=began, event_timestamp=times.started, **start, **both),
+        IntermediateStepPayload(event_type=ended, **end, **both),
+    ]
 
 
 def failed_calls(steps: Iterable[IntermediateStep]) -> list[FailedCall]:

@@ -23,18 +23,10 @@ from nat.capture.request import (
     with_model,
     with_system_text,
 )
-from nat.capture.response import (
-    Answer,
-    Choice,
-    HiddenFields,
-    ResponseReader,
-    UnreadableAnswer,
-    read_answer,
-)
+from nat.capture.response import HiddenFields, ResponseReader, UnreadableAnswer, read_choices
 from nat.capture.steps import CallTimes, FailedCall, call_steps, failure_steps
 from nat.data_models.intermediate_step import IntermediateStepPayload
 from nat.data_models.llm import LLMFrameworkEnum
-from nat.data_models.llm_call import LLMCall
 from nat.data_models.rollout_failure import one_line
 from nat.errors import describe_error
 from nat.secrets import excerpt
@@ -105,6 +97,11 @@ class Attempt:
         self._requested_model = requested_model
         self._author_body = body
         self._capture = capture
+        self._llm = tap.llm_name or request.model
+        self.server = f"LLM '{self._llm}'" + ("" if tap.server is None else f" at {tap.server}")
+        """For people."""
+        self.headers = {SESSION_HEADER: capture.session} if capture.session and capture.policy.token_ids else {}
+        """To add to the request."""
         self._context = contextvars.copy_context()
         self._started = tap.clock()
         self._number = capture.begin(self)
@@ -115,18 +112,6 @@ class Attempt:
         """The fields that are removed from the response before the agent gets it."""
         self.body = self._complete(token_ids=tap.server_knows_token_ids)
 
-    @property
-    def server(self) -> str:
-        """The LLM and the address of its server, for people."""
-        address = "" if self._tap.server is None else f" at {self._tap.server}"
-        return f"LLM '{self._tap.llm_name or self._request.model}'{address}"
-
-    @property
-    def headers(self) -> dict[str, str]:
-        """Headers to add to the request."""
-        capture = self._capture
-        return {SESSION_HEADER: capture.session} if capture.session and capture.policy.token_ids else {}
-
     def body_without_refused(self, status: int, content: bytes) -> bytes | None:
         """The body to send after the server refused `return_token_ids`; None if it refused something else."""
         if not self.hidden.token_ids or status not in _REFUSAL_STATUS or b"return_token_ids" not in content:
@@ -134,7 +119,7 @@ class Attempt:
         logger.warning(
             "the server of LLM %r refuses return_token_ids, so later requests leave it out; "
             "its answers have no exact token ids",
-            self._tap.llm_name or self._request.model,
+            self._llm,
         )
         self._tap.server_knows_token_ids = False
         self.body = self._complete(token_ids=False)
@@ -173,7 +158,7 @@ class Attempt:
         """There was no answer: an error status or a lost connection."""
         error = excerpt(error, _ERROR_CHARS)
         if self in self._capture.open and error != self._tap.last_failure:
-            logger.info("a call of LLM %r failed: %s", self._tap.llm_name or self._request.model, one_line(error))
+            logger.info("a call of LLM %r failed: %s", self._llm, one_line(error))
         self._tap.last_failure = error
         self.canceled(error, status)
 
@@ -187,7 +172,7 @@ class Attempt:
         if self._reader is None or self not in self._capture.open:
             return
         try:
-            steps = self._steps(read_answer(self._reader.completion(left=left), self._request))
+            steps = self._steps(self._reader.completion(left=left))
         except UnreadableAnswer as error:
             self.failed(str(error))
         except (ValueError, TypeError, AttributeError, LookupError, RuntimeError) as error:
@@ -219,45 +204,21 @@ class Attempt:
         self.hidden = HiddenFields(logprobs="logprobs" in ours, token_ids="return_token_ids" in ours)
         return with_fields(self._author_body, fields, {**own, **ours})
 
-    def _steps(self, answer: Answer) -> list[IntermediateStepPayload]:
+    def _steps(self, completion: dict[str, Any]) -> list[IntermediateStepPayload]:
         interner, times = self._capture.interner, CallTimes(self._started, self._tap.clock())
         tools = interner.tools(self._request.tools)
         conversations = [interner.messages(messages) for messages in self._request.conversations]
-        usage, steps = answer.usage, list[IntermediateStepPayload]()
-        for choice in answer.choices:
-            call = self._record(choice, conversations[choice.conversation], tools, answer.policy_version)
-            steps += call_steps(call, choice, usage, times, self._tap.framework)
+        usage, steps = completion.get("usage") or {}, list[IntermediateStepPayload]()
+        for choice in read_choices(completion, self._request):
+            call = choice.call
+            call.llm_name, call.requested_model = self._tap.llm_name, self._requested_model
+            call.temperature = self._sampling.temperature
+            call.untrainable_by = list(self._sampling.untrainable_by)
+            call.messages, call.tools = conversations[choice.conversation], tools
+            call.message = interner.message(call.message)
+            if call.prompt_token_ids is not None:
+                call.prompt_token_ids = interner.prompt_ids(call.prompt_token_ids)
+                interner.sampled(call.prompt_token_ids, call.token_ids or [])
+            steps += call_steps(choice, usage, times, self._tap.framework)
             usage = {}
         return steps
-
-    def _record(
-        self,
-        choice: Choice,
-        messages: list[dict[str, Any]],
-        tools: list[dict[str, Any]] | None,
-        policy_version: str | None,
-    ) -> LLMCall:
-        """Built without validation, which would copy the whole history; the parts were just read from JSON."""
-        interner = self._capture.interner
-        prompt_ids = choice.prompt_token_ids
-        if prompt_ids is not None:
-            prompt_ids = interner.prompt_ids(prompt_ids)
-            interner.sampled(prompt_ids, choice.token_ids or [])
-        return LLMCall.model_construct(
-            llm_name=self._tap.llm_name,
-            model=self._request.model,
-            requested_model=self._requested_model,
-            messages=messages,
-            tools=tools,
-            message=interner.message(choice.message),
-            finish_reason=choice.finish_reason,
-            temperature=self._sampling.temperature,
-            untrainable_by=list(self._sampling.untrainable_by),
-            logprobs=choice.logprobs,
-            logprobs_temperature=choice.logprobs_temperature,
-            prompt_token_ids=prompt_ids,
-            token_ids=choice.token_ids,
-            policy_version=policy_version,
-            broken_prefix=choice.broken_prefix,
-            lost_call=choice.lost_call,
-        )

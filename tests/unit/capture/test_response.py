@@ -18,7 +18,7 @@ from nat.capture.response import (
     ResponseReader,
     UnreadableAnswer,
     plain_message,
-    read_answer,
+    read_choices,
     read_completion,
 )
 from nat.capture.tap import Tap
@@ -44,16 +44,16 @@ def test_vllms_fields_give_exact_tokens():
         "prompt_token_ids": [1, 2],
         "choices": [chat_choice(token_ids=[3, 4], logprobs=logprobs)],
     }
-    answer = read_answer(completion, request())
-    [choice] = answer.choices
-    assert (choice.prompt_token_ids, choice.token_ids, choice.logprobs) == ([1, 2], [3, 4], [-0.5, -1.5])
-    assert answer.policy_version == "policy@3"
+    [choice] = read_choices(completion, request())
+    call = choice.call
+    assert (call.prompt_token_ids, call.token_ids, call.logprobs) == ([1, 2], [3, 4], [-0.5, -1.5])
+    assert call.policy_version == "policy@3"
 
 
 def test_why_a_tool_call_was_not_read_is_recorded_and_hidden():
     """Our server reports it with the token ids; the agent did not request either."""
     choice = chat_choice(lost_call="malformed")
-    assert read_answer({"choices": [choice]}, request()).choices[0].lost_call == "malformed"
+    assert read_choices({"choices": [choice]}, request())[0].call.lost_call == "malformed"
     assert "lost_call" not in shown(HiddenFields(token_ids=True), {"choices": [choice]})["choices"][0]
 
 
@@ -61,8 +61,8 @@ def test_each_choice_of_a_prompt_list_belongs_to_its_prompt():
     """With n = 2 and two prompts, choices 0 and 1 belong to the first prompt; each choice has its ids."""
     asked = request("/v1/completions", prompt=["a", "b"], n=2)
     choices = [{"index": i, "text": f"t{i}", "prompt_token_ids": [i // 2]} for i in range(4)]
-    answer = read_answer({"choices": choices}, asked)
-    assert [(c.conversation, c.message["content"], c.prompt_token_ids) for c in answer.choices] == [
+    found = read_choices({"choices": choices}, asked)
+    assert [(c.conversation, c.call.message["content"], c.call.prompt_token_ids) for c in found] == [
         (0, "t0", [0]), (0, "t1", [0]), (1, "t2", [1]), (1, "t3", [1]),
     ]  # fmt: skip
 
@@ -89,7 +89,7 @@ def test_nulls_are_dropped(message, plain):
 def test_a_200_without_a_completion_is_no_answer(body):
     """Some gateways send errors with status 200; the message quotes the body."""
     with pytest.raises(UnreadableAnswer, match="answer"):
-        read_answer(read_completion(body), request())
+        read_choices(read_completion(body), request())
 
 
 ALL, NONE = HiddenFields(logprobs=True, token_ids=True), HiddenFields()

@@ -3,7 +3,7 @@
 import pytest
 
 from nat.capture.request import read_request
-from nat.capture.response import read_answer
+from nat.capture.response import read_choices
 from nat.capture.steps import (
     FAILED_CALL,
     CallTimes,
@@ -19,7 +19,6 @@ from nat.data_models.intermediate_step import (
     TokenUsageBaseModel,
 )
 from nat.data_models.invocation_node import InvocationNode
-from nat.data_models.llm_call import LLMCall
 
 USAGE = {
     "prompt_tokens": 2,
@@ -48,9 +47,8 @@ def test_the_end_of_a_call_has_its_token_counts(usage, counts):
     """The server's counts are used, 0 where it sends none; the number of calls is 1."""
     asked = read_request("/v1/chat/completions", b'{"model":"m","messages":[]}')
     assert asked is not None
-    [choice] = read_answer({"choices": [{"message": {"content": "a"}}]}, asked).choices
-    call = LLMCall(model="m", messages=[], message=choice.message)
-    _, end = call_steps(call, choice, usage, CallTimes(1.0, 2.0), None)
+    [choice] = read_choices({"choices": [{"message": {"content": "a"}}]}, asked)
+    _, end = call_steps(choice, usage, CallTimes(1.0, 2.0), None)
     assert end.usage_info is not None
     assert end.usage_info.token_usage == TokenUsageBaseModel(**counts)
     assert end.usage_info.num_llm_calls == 1
