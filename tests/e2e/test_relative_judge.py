@@ -79,9 +79,9 @@ async def test_generations_are_scored_against_each_other(served):
         assert len(group) == 4
         assert [r.reward for r in group] == pytest.approx([quality(r.output) for r in group])
     assert first.metrics["reward/relative"] == 1
-    assert 4 <= first.metrics["cost/judge_calls"] == sum(used.calls for r in records for used in r.judge_usage.values())
+    assert 4 <= first.usage["judge"]["judge"].calls == sum(u.calls for r in records for u in r.judge_usage.values())
     assert first.metrics.get("reward/position_bias", 0) == 0
-    assert first.metrics["cost/judge_prompt_tokens"] > 0
+    assert first.usage["judge"]["judge"].prompt_tokens > 0
 
 
 async def test_held_out_answers_are_judged_against_those_before_training(tmp_path):

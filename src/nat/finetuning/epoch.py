@@ -18,7 +18,7 @@ from nat.data_models.finetuning import (
 )
 from nat.data_models.llm_usage import price_of
 from nat.data_models.score import is_finite
-from nat.finetuning.metrics import PRICE, epoch_metrics, success_by_example
+from nat.finetuning.metrics import PRICE, broken_by, epoch_metrics, scores_beside, success_by_example
 from nat.finetuning.trajectories.calls import token_logprobs
 from nat.finetuning.trajectories.groups import has_signal, rollout_key, statistics_of
 from nat.runs.records import EpochRecord, JobRecord, PurposeUsage, count_of, epoch_number
@@ -129,6 +129,8 @@ def epoch_record(
         examples=success_by_example(played.records),
         usage=usage,
         policy_versions=dict(sum((Counter(record.policy_versions) for record in played.records), Counter())),
+        scores_beside=scores_beside(played.records),
+        broken_by=broken_by(record for record in played.records if record.rows),
         metrics=epoch_metrics(
             played.records,
             groups if played.played else [],  # the rewards of a file's rows say nothing of the model

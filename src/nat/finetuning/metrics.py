@@ -8,20 +8,17 @@ the prefix train/ unless they have one of these. An unknown metric is absent. `E
 import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from itertools import groupby
 from math import sqrt
-from operator import attrgetter
 from statistics import fmean, pstdev
 from types import MappingProxyType
 from typing import Any
 
 from nat.data_models.evaluator import ComparisonFacts
 from nat.data_models.finetuning import Trajectory
-from nat.data_models.llm_usage import LLMUsage
 from nat.data_models.score import mean
 from nat.finetuning.trajectories.groups import has_signal, mean_reward, reward_spread
-from nat.runs.records import BESIDE, RELATIVE, CommonAnswer
-from nat.runs.rollouts import RolloutRecord, usage_by_purpose
+from nat.runs.records import RELATIVE, CommonAnswer
+from nat.runs.rollouts import RolloutRecord
 from nat.wire.json import without_surrogates
 from nat.wire.rewards import equal
 
@@ -29,8 +26,6 @@ PREFIXES = ("train/", "rollout/", "reward/", "val/", "time/", "drift/", "cost/")
 LOST_CALLS = "rollout/lost_calls_"
 """Prefix of the number of answers with a tool call that could not be used, by cause."""
 PRICE = "cost/price"
-BROKEN_BY = "drift/broken_by_"
-"""Prefix of the number of calls that did not continue the tokens before them, by cause."""
 STALE_ROWS = "drift/stale_rows"
 SAME_ANSWER, SAME_SCORE = "rollout/same_answer", "reward/same_answer"
 
@@ -57,18 +52,13 @@ EPOCH: Mapping[str, str] = {
     "equally many calls.",
     "reward/truncated_lowest": "Share of the truncated rollouts that have the epoch's lowest score.",
     "reward/whole_lowest": "Share of the other rollouts that have it, if any rollout is truncated.",
-    f"{BESIDE}<evaluator>": "Mean score of the rollouts by an evaluator that is not the reward.",
+    "reward/beside_<evaluator>": "Mean score of the rollouts by an evaluator that is not the reward.",
     RELATIVE: "1 if the scores compare the generations of an example, so that their mean says nothing about progress; "
-    "absent otherwise. The next seven metrics exist only then.",
+    "absent otherwise. The next two metrics exist only then.",
     "reward/position_bias": "How much more often the judge prefers the earlier of two answers than the later one, "
     "of pairs judged in both orders: from -1 to 1, and 0 is ideal.",
     "reward/order_flips": "Share of these pairs whose better answer changes with the order; 0 is ideal.",
-    "reward/order_pairs": "Number of these pairs.",
     PRICE: "What the calls of agent and evaluators cost in the epoch, by `finetuning.budget.prices`.",
-    "cost/judge_calls": "Calls of the judge, for all scores of the epoch.",
-    "cost/judge_prompt_tokens": "Prompt tokens of the judge's calls, where its server reports them.",
-    "cost/judge_completion_tokens": "Sampled tokens of the judge's replies.",
-    "cost/judge_reused": "Groups whose judgement was known, so that no call was made.",
     "rollout/failed": "Share of rollouts that raised an error, timed out or got no score.",
     "rollout/failed_calls": "Failed attempts at an LLM call, per rollout, failed rollouts included.",
     "rollout/calls": "Answered LLM calls, per rollout that had one.",
@@ -88,7 +78,7 @@ EPOCH: Mapping[str, str] = {
     "rollout/tokens_per_second": "Sampled tokens of all rollouts per second of `time/rollout`.",
     "drift/rows_per_rollout": "Training rows per rollout that has rows; 1 is ideal.",
     "drift/broken_prefixes": "Calls that did not continue the tokens before them, in all rollouts; 0 is ideal.",
-    f"{BROKEN_BY}<cause>": "Calls that did not continue the tokens before them for one cause, in all rollouts.",
+    "drift/broken_by_<cause>": "Calls that did not continue the tokens before them for one cause, in all rollouts.",
     "drift/calls_without_logprobs": "Calls of the target without log probabilities, in all trajectories.",
     "drift/untrainable_calls": "Calls of the target that were left out because of their sampling, in all rollouts.",
     "drift/untempered_calls": "Trained calls whose log probabilities are at another temperature than their sampling.",
@@ -118,164 +108,6 @@ _ERROR = re.compile(r"\W*(\w*error|\w*exception|traceback|failed|failure)\b", re
 
 Group = Sequence[RolloutRecord]
 """Rollouts of one example, each with a score."""
-
-
-def score_metrics(records: Sequence[RolloutRecord]) -> dict[str, float]:
-    """How the score depends on what the model did."""
-    groups = by_example(records)
-    known = _spread(groups) | _lengths(groups) | _truncated(groups) | _seen_calls(records)
-    return {name: value for name, value in known.items() if value is not None}
-
-
-def success_by_example(records: Iterable[RolloutRecord]) -> dict[str, float]:
-    """Mean score of each example that has one."""
-    return {own[0].example_id: mean([_score(record) for record in own]) for own in by_example(records)}
-
-
-def by_example(records: Iterable[RolloutRecord]) -> list[Group]:
-    """The rollouts that have a score, by example."""
-    found: dict[str, list[RolloutRecord]] = {}
-    for record in records:
-        if record.reward is not None:
-            found.setdefault(record.example_id, []).append(record)
-    return list(found.values())
-
-
-def _spread(groups: Sequence[Group]) -> dict[str, float | None]:
-    """The variance of the scores inside examples, and the part of it between equal rollouts."""
-    compared, squares = _squared([[_score(record) for record in own] for own in groups])
-    # All that the evaluator could see of a rollout: its output, and who said what; ids of tool calls are random.
-    repeats, of_repeats = _repeated(groups, lambda record: (record.output, tuple(map(_said, record.messages))))
-    trained = [[record for record in own if record.rows] for own in groups]
-    row_repeats, of_rows = _repeated(trained, lambda record: tuple(tuple(row.token_ids) for row in record.rows))
-    has_rows = sum(max(0, len(own) - 1) for own in trained) > 0
-    return {
-        "reward/compared": float(compared) if compared else None,
-        "reward/example_variance": squares / compared if compared else None,
-        "reward/repeats": float(repeats) if compared else None,
-        "reward/repeat_variance": of_repeats / repeats if repeats else None,
-        "reward/row_repeats": float(row_repeats) if has_rows else None,
-        "reward/row_repeat_variance": of_rows / row_repeats if row_repeats else None,
-    }
-
-
-def _repeated(groups: Sequence[Group], key: Callable[[RolloutRecord], Hashable]) -> tuple[int, float]:
-    """How many rollouts repeat another one of their example, and how their scores differ."""
-    alike: dict[Hashable, list[float]] = {}
-    for number, own in enumerate(groups):
-        for record in own:
-            alike.setdefault((number, key(record)), []).append(_score(record))
-    return _squared(list(alike.values()))
-
-
-def _squared(scores: Sequence[Sequence[float]]) -> tuple[int, float]:
-    """Degrees of freedom, and the sum of squared differences from each mean; 0 where they differ by rounding only."""
-    squares = (0.0 if equal(own) else sum(each**2 for each in _centred(own)) for own in scores)
-    return sum(len(own) - 1 for own in scores if own), sum(squares)
-
-
-def _said(message: Mapping[str, Any]) -> tuple[str, ...]:
-    calls = message.get("tool_calls") or ()
-    functions = [str(call.get("function")) for call in calls if isinstance(call, Mapping)]
-    return str(message.get("role")), str(message.get("content")), *functions
-
-
-def commonest_answer(records: Iterable[RolloutRecord]) -> CommonAnswer | None:
-    """What the model said most often in scored rollouts; None with few prompts, or where its answers are not known."""
-    said, prompts = list[tuple[str, float]](), set[Hashable]()
-    for record in records:
-        if record.reward is not None and not record.failed and record.num_calls != 0:
-            asked = tuple(_said(message) for message in record.messages if message.get("role") == "user")
-            prompts.add(asked or record.example_id)
-            said.append((_answer(record), record.reward))
-    return commonest_of(said) if len(prompts) >= FEWEST_PROMPTS else None
-
-
-def commonest_of(answers: Iterable[tuple[str, float | None]]) -> CommonAnswer | None:
-    """The most frequent one of answers that each have a score; None without any."""
-    scores: dict[str, list[float | None]] = {}
-    for answer, score in answers:
-        scores.setdefault(answer, []).append(score)
-    if not scores:
-        return None
-    text, own = max(scores.items(), key=lambda each: len(each[1]))
-    known, share = [score for score in own if score is not None], len(own) / sum(map(len, scores.values()))
-    score = fmean(known) if known else None
-    return CommonAnswer(text=without_surrogates(text[:BEGINNING]), share=share, score=score)
-
-
-def _answer(record: RolloutRecord) -> str:
-    """All that the model said in a rollout, and the beginning of what was cut off; else the workflow's output."""
-    answers = [messages[each.message] for thread, messages in record.threads() for each in thread.answers]
-    parts = [part for message in answers for part in (message.get("content"), *_said(message)[2:]) if part]
-    text = "\n".join(map(str, parts)) or record.output or ""
-    return text.strip()[: BEGINNING if record.truncated else None]
-
-
-def _lengths(groups: Sequence[Group]) -> dict[str, float | None]:
-    """Correlation of score and sampled tokens.
-
-    It is among rollouts with equally many calls, because an agent that uses its tools is often both longer and better.
-    """
-    xs, ys = list[float](), list[float]()
-    for own in groups:
-        known = sorted((record for record in own if record.num_calls is not None), key=attrgetter("num_calls"))
-        for _, alike in groupby(known, key=attrgetter("num_calls")):
-            rollouts = list(alike)
-            xs += _centred([float(record.completion_tokens) for record in rollouts])
-            ys += _centred([_score(record) for record in rollouts])
-    spread = sqrt(sum(x * x for x in xs) * sum(y * y for y in ys))
-    correlation = sum(x * y for x, y in zip(xs, ys, strict=True)) / spread if spread > 0 else None
-    return {"reward/length_correlation": correlation}
-
-
-def _truncated(groups: Sequence[Group]) -> dict[str, float | None]:
-    """Share of the truncated rollouts that have the lowest score of all, and share of the others."""
-    scored = [record for own in groups for record in own]
-    lowest = min(map(_score, scored), default=0.0)
-    cut, whole = ([equal([_score(r), lowest]) for r in scored if r.truncated is each] for each in (True, False))
-    return {
-        "reward/truncated_lowest": fmean(cut) if cut else None,
-        "reward/whole_lowest": fmean(whole) if cut and whole else None,
-    }
-
-
-def _seen_calls(records: Sequence[RolloutRecord]) -> dict[str, float | None]:
-    """What was recorded of the calls, which of them could not be used or failed, and whether answers are alike."""
-    ended = [record for record in records if not record.failed]
-    seen = [record.num_calls == 0 for record in ended if record.num_calls is not None]
-    called = [record for record in ended if record.completion_tokens]
-    answered = {(record.example_id, record.output) for record in ended if record.num_calls}
-    cached = sum(record.num_calls == 0 and (record.example_id, record.output) in answered for record in ended)
-    unknown = not called or any(record.left_out is None and not record.rows for record in called)
-    trained = sum(row.num_sampled for record in called for row in record.rows)
-    results = [m for r in records if r.reward is not None for m in r.messages if m.get("role") == "tool"]
-    errors = sum(_ERROR.match(str(message.get("content"))) is not None for message in results)
-    lost = sum((Counter(record.lost_calls) for record in records), Counter[str]())
-    if any("tool_calls" in message for record in records for message in record.messages):
-        del lost["no_format"]  # the format that is tried for lack of another reads them
-    sampled = sum(record.completion_tokens for record in called)
-    return {
-        "rollout/without_calls": fmean(seen) if seen else None,
-        "rollout/cached": cached / len(seen) if seen else None,
-        SAME_ANSWER: None if (common := commonest_answer(records)) is None else common.share,
-        SAME_SCORE: None if common is None else common.score,
-        "rollout/trained_tokens": None if unknown else min(1.0, trained / sampled),
-        "rollout/tool_errors": errors / len(results) if errors else None,
-        **{f"{LOST_CALLS}{cause}": float(count) for cause, count in lost.items() if count},
-    }
-
-
-def _score(record: RolloutRecord) -> float:
-    assert record.reward is not None, "rollouts without a score are left out before"
-    return record.reward
-
-
-def _centred(values: Sequence[float]) -> list[float]:
-    middle = fmean(values)
-    return [value - middle for value in values]
-
-
 Groups = Sequence[Sequence[Trajectory]]
 
 
@@ -309,14 +141,56 @@ def epoch_metrics(
     return metrics | prefixed(job)
 
 
-def metrics_of_rollouts(records: Sequence[RolloutRecord]) -> dict[str, float]:
-    """The metrics that the rollouts alone decide; an epoch that failed before its update has these."""
-    return _calls(records) | score_metrics(records) | _comparisons(records) | _beside(records)
-
-
 def prefixed(job: Mapping[str, float]) -> dict[str, float]:
     """The backend's metrics under our prefixes."""
     return {name if name.startswith(PREFIXES) else f"train/{name}": float(value) for name, value in job.items()}
+
+
+def metrics_of_rollouts(records: Sequence[RolloutRecord]) -> dict[str, float]:
+    """The metrics that the rollouts alone decide; an epoch that failed before its update has these."""
+    groups = by_example(records)
+    known = {
+        **_calls(records),
+        **_seen_calls(records),
+        **_answers(records),
+        **_noise(groups),
+        **_of_limits(groups),
+        "reward/length_correlation": _length_correlation(groups),
+        **_comparisons(records),
+        **{f"reward/beside_{name}": score for name, score in scores_beside(records).items()},
+    }
+    return {name: float(value) for name, value in known.items() if value is not None}
+
+
+def success_by_example(records: Iterable[RolloutRecord]) -> dict[str, float]:
+    """Mean score of each example that has one."""
+    return {own[0].example_id: mean([_score(record) for record in own]) for own in by_example(records)}
+
+
+def by_example(records: Iterable[RolloutRecord]) -> list[Group]:
+    """The rollouts that have a score, by example."""
+    found: dict[str, list[RolloutRecord]] = {}
+    for record in records:
+        if record.reward is not None:
+            found.setdefault(record.example_id, []).append(record)
+    return list(found.values())
+
+
+def scores_beside(records: Iterable[RolloutRecord]) -> dict[str, float]:
+    """The mean of the scores by each evaluator that is not the reward."""
+    scores: dict[str, list[float]] = {}
+    for record in records:
+        for name, score in record.scores_beside.items():
+            scores.setdefault(name, []).append(score)
+    return {name: fmean(own) for name, own in scores.items()}
+
+
+def broken_by(records: Iterable[RolloutRecord]) -> dict[str, int]:
+    """Calls that did not continue the tokens before them, by cause, the most frequent first."""
+    counts: Counter[str] = Counter()
+    for record in records:
+        counts.update(record.broken_by)
+    return dict(counts.most_common())
 
 
 def _rewards(groups: Groups) -> dict[str, float]:
@@ -324,76 +198,190 @@ def _rewards(groups: Groups) -> dict[str, float]:
     values = [t.reward for group in groups for t in group]
     if not values:
         return {}
-    low, high = min(values), max(values)
     flat = [mean_reward(group) for group in groups if not has_signal(group)]
     return {
         "reward/mean": fmean(values),
         "reward/std": pstdev(values),
         "reward/spread_in_group": fmean(reward_spread(group) for group in groups),
         "reward/equal_groups": len(flat) / len(groups),
-        "reward/equal_groups_lowest": sum(equal([reward, low]) for reward in flat) / len(groups),
-        "reward/equal_groups_highest": sum(equal([reward, high]) for reward in flat) / len(groups),
+        "reward/equal_groups_lowest": sum(equal([reward, min(values)]) for reward in flat) / len(groups),
+        "reward/equal_groups_highest": sum(equal([reward, max(values)]) for reward in flat) / len(groups),
     }
 
 
-def _calls(records: Sequence[RolloutRecord]) -> dict[str, float]:
+def _calls(records: Sequence[RolloutRecord]) -> dict[str, float | None]:
     """Calls, tokens and failures; a token count of 0 means that the server reports none."""
     known = [record for record in records if record.num_calls is not None]
     played = [record for record in known if record.num_calls]
     sampling = {"untrainable": [r.untrainable_calls for r in known], "untempered": [r.untempered_calls for r in known]}
-    values: dict[str, list[float]] = {
-        "rollout/failed": [record.failed for record in known],
-        "rollout/failed_calls": [record.num_failed_calls for record in known],
-        "rollout/calls": [record.num_calls or 0 for record in played],
-        "rollout/conversations": [len(record.conversations) for record in played],
-        "rollout/truncated": [record.truncated for record in played],
-        "rollout/prompt_tokens": [record.prompt_tokens for record in played if record.prompt_tokens],
-        "rollout/completion_tokens": [record.completion_tokens for record in played if record.completion_tokens],
+    return {
+        "rollout/failed": _mean(record.failed for record in known),
+        "rollout/failed_calls": _mean(record.num_failed_calls for record in known),
+        "rollout/calls": _mean(record.num_calls or 0 for record in played),
+        "rollout/conversations": _mean(len(record.conversations) for record in played),
+        "rollout/truncated": _mean(record.truncated for record in played),
+        "rollout/prompt_tokens": _mean(record.prompt_tokens for record in played if record.prompt_tokens),
+        "rollout/completion_tokens": _mean(record.completion_tokens for record in played if record.completion_tokens),
+        **{
+            f"drift/{name}_calls": sum(sum(calls.values()) for found in own for calls in found.values())
+            for name, own in sampling.items()
+            if known
+        },
     }
-    counts = {
-        f"drift/{name}_calls": float(sum(sum(calls.values()) for found in own for calls in found.values()))
-        for name, own in sampling.items()
-        if known
+
+
+def _seen_calls(records: Sequence[RolloutRecord]) -> dict[str, float | None]:
+    """What was recorded of the calls, and which of them could not be used or failed."""
+    ended = [record for record in records if not record.failed]
+    seen = [record for record in ended if record.num_calls is not None]
+    answered = {(record.example_id, record.output) for record in ended if record.num_calls}
+    called = [record for record in ended if record.completion_tokens]
+    unknown = not called or any(record.left_out is None and not record.rows for record in called)
+    trained = sum(row.num_sampled for record in called for row in record.rows)
+    results = [m for r in records if r.reward is not None for m in r.messages if m.get("role") == "tool"]
+    errors = sum(_ERROR.match(str(message.get("content"))) is not None for message in results)
+    lost = sum((Counter(record.lost_calls) for record in records), Counter[str]())
+    if any("tool_calls" in message for record in records for message in record.messages):
+        del lost["no_format"]  # the format that is tried for lack of another reads them
+    return {
+        "rollout/without_calls": _mean(r.num_calls == 0 for r in seen),
+        "rollout/cached": _mean(r.num_calls == 0 and (r.example_id, r.output) in answered for r in seen),
+        "rollout/trained_tokens": None if unknown else min(1.0, trained / sum(r.completion_tokens for r in called)),
+        "rollout/tool_errors": errors / len(results) if errors else None,
+        **{f"{LOST_CALLS}{cause}": count for cause, count in lost.items() if count},
     }
-    return {name: fmean(own) for name, own in values.items() if own} | counts
 
 
 def _drift(usable: Sequence[RolloutRecord]) -> dict[str, float]:
     """How exactly the trained tokens are the sampled ones; 0 broken prefixes and 1 version are ideal."""
     if not usable:
         return {}
-    causes = sum((Counter(r.broken_by) for r in usable), Counter[str]())
     versions = {version for r in usable for version in r.policy_versions}
     return {
         "drift/rows_per_rollout": fmean(len(r.rows) for r in usable),
         "drift/broken_prefixes": float(sum(r.broken_prefixes for r in usable)),
-        **{f"{BROKEN_BY}{cause}": float(count) for cause, count in sorted(causes.items())},
+        **{f"drift/broken_by_{cause}": float(count) for cause, count in broken_by(usable).items()},
         **({"drift/policy_versions": float(len(versions))} if versions else {}),
     }
 
 
-def _comparisons(records: Sequence[RolloutRecord]) -> dict[str, float]:
-    """What scores took that compare generations, and how the order mattered; empty for other scores."""
-    known = [record.comparison for record in records if record.comparison is not None]
-    if not known:
-        return {}
-    total, judge = sum(known, ComparisonFacts()), usage_by_purpose(records).get("judge", {})
-    metrics = {
-        RELATIVE: 1.0,
-        **{f"cost/judge_{name}": round(count, 6) for name, count in sum(judge.values(), LLMUsage())},
-        "cost/judge_reused": round(total.reused, 6),
+def _noise(groups: Sequence[Group]) -> dict[str, float | None]:
+    """The variance of the scores inside examples, and the part of it between equal rollouts."""
+    compared, squares = _squared([[_score(record) for record in own] for own in groups])
+    # All that the evaluator could see of a rollout: its output, and who said what; ids of tool calls are random.
+    repeats, of_repeats = _repeated(groups, lambda record: (record.output, tuple(map(_said, record.messages))))
+    trained = [[record for record in own if record.rows] for own in groups]
+    row_repeats, of_rows = _repeated(trained, lambda record: tuple(tuple(row.token_ids) for row in record.rows))
+    return {
+        "reward/compared": compared or None,
+        "reward/example_variance": squares / compared if compared else None,
+        "reward/repeats": repeats if compared else None,
+        "reward/repeat_variance": of_repeats / repeats if repeats else None,
+        "reward/row_repeats": row_repeats if any(len(own) > 1 for own in trained) else None,
+        "reward/row_repeat_variance": of_rows / row_repeats if row_repeats else None,
     }
-    if total.position_bias is not None:
-        metrics["reward/position_bias"] = total.position_bias
-        metrics["reward/order_flips"] = total.flipped / total.pairs
-        metrics["reward/order_pairs"] = round(total.pairs, 6)
-    return metrics
 
 
-def _beside(records: Sequence[RolloutRecord]) -> dict[str, float]:
-    """The mean of the scores by each evaluator that is not the reward."""
-    scores: dict[str, list[float]] = {}
+def _repeated(groups: Sequence[Group], key: Callable[[RolloutRecord], Hashable]) -> tuple[int, float]:
+    """How many rollouts repeat another one of their example, and how their scores differ."""
+    alike: dict[Hashable, list[float]] = {}
+    for number, own in enumerate(groups):
+        for record in own:
+            alike.setdefault((number, key(record)), []).append(_score(record))
+    return _squared(list(alike.values()))
+
+
+def _squared(scores: Sequence[Sequence[float]]) -> tuple[int, float]:
+    """Degrees of freedom, and the sum of squared differences from each mean; 0 where they differ by rounding only."""
+    squares = (0.0 if equal(own) else sum(each**2 for each in _centred(own)) for own in scores)
+    return sum(len(own) - 1 for own in scores if own), sum(squares)
+
+
+def _of_limits(groups: Sequence[Group]) -> dict[str, float | None]:
+    """Share of the truncated rollouts that have the lowest score of all, and share of the others."""
+    scored = [record for own in groups for record in own]
+    lowest = min(map(_score, scored), default=0.0)
+    cut, whole = ([equal([_score(r), lowest]) for r in scored if r.truncated is each] for each in (True, False))
+    return {"reward/truncated_lowest": _mean(cut), "reward/whole_lowest": _mean(whole) if cut else None}
+
+
+def _length_correlation(groups: Sequence[Group]) -> float | None:
+    """Correlation of score and sampled tokens.
+
+    It is among rollouts with equally many calls, because an agent that uses its tools is often both longer and better.
+    """
+    xs, ys = list[float](), list[float]()
+    for own in groups:
+        for calls in {record.num_calls for record in own if record.num_calls is not None}:
+            alike = [record for record in own if record.num_calls == calls]
+            xs += _centred([float(record.completion_tokens) for record in alike])
+            ys += _centred([_score(record) for record in alike])
+    spread = sqrt(sum(x * x for x in xs) * sum(y * y for y in ys))
+    return sum(x * y for x, y in zip(xs, ys, strict=True)) / spread if spread > 0 else None
+
+
+def _answers(records: Sequence[RolloutRecord]) -> dict[str, float | None]:
+    common = commonest_answer(records)
+    return {} if common is None else {SAME_ANSWER: common.share, SAME_SCORE: common.score}
+
+
+def commonest_answer(records: Iterable[RolloutRecord]) -> CommonAnswer | None:
+    """What the model said most often in scored rollouts; None with few prompts, or where its answers are not known."""
+    said, prompts = list[tuple[str, float]](), set[Hashable]()
     for record in records:
-        for name, score in record.scores_beside.items():
-            scores.setdefault(name, []).append(score)
-    return {f"{BESIDE}{name}": fmean(own) for name, own in scores.items()}
+        if record.reward is not None and not record.failed and record.num_calls != 0:
+            asked = tuple(_said(message) for message in record.messages if message.get("role") == "user")
+            prompts.add(asked or record.example_id)
+            said.append((_answer(record), record.reward))
+    return commonest_of(said) if len(prompts) >= FEWEST_PROMPTS else None
+
+
+def commonest_of(answers: Iterable[tuple[str, float | None]]) -> CommonAnswer | None:
+    """The most frequent one of answers that each have a score; None without any."""
+    scores: dict[str, list[float | None]] = {}
+    for answer, score in answers:
+        scores.setdefault(answer, []).append(score)
+    if not scores:
+        return None
+    text, own = max(scores.items(), key=lambda each: len(each[1]))
+    share = len(own) / sum(map(len, scores.values()))
+    known = _mean(score for score in own if score is not None)
+    return CommonAnswer(text=without_surrogates(text[:BEGINNING]), share=share, score=known)
+
+
+def _answer(record: RolloutRecord) -> str:
+    """All that the model said in a rollout, and the beginning of what was cut off; else the workflow's output."""
+    answers = [messages[each.message] for thread, messages in record.threads() for each in thread.answers]
+    parts = [part for message in answers for part in (message.get("content"), *_said(message)[2:]) if part]
+    text = "\n".join(map(str, parts)) or record.output or ""
+    return text.strip()[: BEGINNING if record.truncated else None]
+
+
+def _said(message: Mapping[str, Any]) -> tuple[str, ...]:
+    calls = message.get("tool_calls") or ()
+    functions = [str(call.get("function")) for call in calls if isinstance(call, Mapping)]
+    return str(message.get("role")), str(message.get("content")), *functions
+
+
+def _comparisons(records: Sequence[RolloutRecord]) -> dict[str, float | None]:
+    """How the order mattered to scores that compare generations; empty for other scores."""
+    known = [record.comparison for record in records if record.comparison is not None]
+    total = sum(known, ComparisonFacts())
+    flips = {"reward/position_bias": total.position_bias, "reward/order_flips": total.flipped / (total.pairs or 1)}
+    return ({RELATIVE: 1.0} if known else {}) | (flips if total.position_bias is not None else {})
+
+
+def _score(record: RolloutRecord) -> float:
+    assert record.reward is not None, "rollouts without a score are left out before"
+    return record.reward
+
+
+def _mean(values: Iterable[float]) -> float | None:
+    """The mean; None of nothing."""
+    known = list(values)
+    return fmean(known) if known else None
+
+
+def _centred(values: Sequence[float]) -> list[float]:
+    middle = fmean(values)
+    return [value - middle for value in values]

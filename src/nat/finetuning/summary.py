@@ -9,7 +9,6 @@ from typing import Any
 from nat.data_models.finetuning import BudgetConfig
 from nat.eval.failures import FAILURES_NAME
 from nat.finetuning.budget import price
-from nat.finetuning.metrics import BROKEN_BY
 from nat.finetuning.verdict import Comparison, compare_validations
 from nat.runs.records import (
     BestEpoch,
@@ -66,8 +65,7 @@ def broken_prefixes(epochs: Sequence[EpochRecord]) -> dict[str, int]:
     """Broken prefixes of all epochs by cause, the most frequent first."""
     causes: Counter[str] = Counter()
     for record in epochs:
-        counts = {name.removeprefix(BROKEN_BY): n for name, n in record.metrics.items() if name.startswith(BROKEN_BY)}
-        causes.update({cause: round(n) for cause, n in counts.items()})
+        causes.update(record.broken_by)
     return dict(causes.most_common())
 
 

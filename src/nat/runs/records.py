@@ -58,7 +58,7 @@ class SparseRecord(RunRecord):
     def _without_empty(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         fields: dict[str, Any] = handler(self)
         sparse = {"phase", "phases", "copies", "usage", "steps", "budget", "cost", "policy_versions", "others"}
-        sparse |= {"commonest", "expected"}
+        sparse |= {"commonest", "expected", "scores_beside"}
         return {name: value for name, value in fields.items() if value or name not in sparse}
 
 
@@ -119,8 +119,6 @@ class JobRecord(SparseRecord):
     finished_at: AwareDatetime | None = None
 
 
-BESIDE = "reward/beside_"
-"""Prefix of the metrics with the mean score by an evaluator that is not the reward."""
 RELATIVE = "reward/relative"
 """Metric of an epoch whose scores compare the generations of an example."""
 
@@ -173,6 +171,10 @@ class EpochRecord(SparseRecord):
     """Calls and tokens, as far as servers report them."""
     policy_versions: dict[str, int] = {}
     """Answers of its rollouts by the weights that sampled them, as far as servers name them."""
+    scores_beside: dict[str, float] = {}
+    """Mean score by each evaluator that is not the reward."""
+    broken_by: dict[str, int] = {}
+    """Calls that did not continue the tokens before them, by cause."""
     metrics: dict[str, float] = {}
     """All other metrics, by name."""
 
@@ -207,9 +209,8 @@ def scores_beside(epochs: Iterable[EpochRecord]) -> dict[str, dict[int, float]]:
     """Mean scores by evaluators that are not the reward: by the evaluator's name, then by the number of the epoch."""
     found: dict[str, dict[int, float]] = {}
     for epoch in epochs:
-        for key, score in epoch.metrics.items():
-            if key.startswith(BESIDE):
-                found.setdefault(key.removeprefix(BESIDE), {})[epoch_number(epoch.epoch)] = score
+        for name, score in epoch.scores_beside.items():
+            found.setdefault(name, {})[epoch_number(epoch.epoch)] = score
     return found
 
 

@@ -11,7 +11,6 @@ from fakes.run_records import epoch_record
 from fakes.runs_on_disk import make_run
 from nat.dashboard.report_file import MOST_BYTES, report_html
 from nat.runs.journal import Journal, reading
-from nat.runs.records import BESIDE
 
 
 def report(run_dir):
@@ -58,8 +57,8 @@ def test_names_of_a_megabyte_do_not_make_it_large(tmp_path):
     run_dir = make_run(tmp_path, "run-1", message=WORD)
     with Journal.open(run_dir) as journal:
         for epoch in range(1000):
-            metrics = {"train/approx_kl": 0.01, f"{BESIDE}{WORD}": 1 / 3}
-            journal.record_epoch(epoch_record(epoch, 1 / (epoch + 2), metrics=metrics if epoch < 2 else {}))
+            more = {"metrics": {"train/approx_kl": 0.01}, "scores_beside": {WORD: 1 / 3}} if epoch < 2 else {}
+            journal.record_epoch(epoch_record(epoch, 1 / (epoch + 2), **more))
     text = report(run_dir)
     assert len(text.encode()) < MOST_BYTES
     rewards, *_ = (json.loads(unescape(found)) for found in re.findall('data-chart="([^"]*)"', text))

@@ -9,7 +9,7 @@ from nat.finetuning.diagnosis.catalogue import alarms, broken_by_update, diagnos
 from nat.finetuning.diagnosis.conditions import CONDITIONS, reach_of
 from nat.finetuning.diagnosis.gather import diagnoses, findings_of
 from nat.finetuning.diagnosis.window import Window
-from nat.finetuning.metrics import EPOCH, SAME_ANSWER, SAME_SCORE, prefixed, score_metrics
+from nat.finetuning.metrics import EPOCH, SAME_ANSWER, SAME_SCORE, metrics_of_rollouts, prefixed
 from nat.runs.journal import Journal
 from nat.runs.records import CommonAnswer, Phase, TrainingPhase
 from nat.runs.rollouts import LeftOutCause
@@ -160,7 +160,7 @@ def test_a_cache_is_named_alone():
     assert "cache" in finding.title
     assert "num_generations" not in str(finding)
     before, cached = rollout_record("a", num_calls=1), rollout_record("a", num_calls=0)
-    epochs = epoch_records([0.5], metrics=score_metrics([before]))
+    epochs = epoch_records([0.5], metrics=metrics_of_rollouts([before]))
     window = Window(epochs, rollouts=[cached], unfinished=True)
     assert [each.cause for each in diagnosis_of(window).findings] == ["answers_cached"]  # a second pass over the data
 

@@ -7,7 +7,7 @@ import pytest
 from fakes.run_records import epoch_record, rollout_record
 from fakes.runs_on_disk import conversation
 from nat.finetuning.diagnosis.window import Window
-from nat.finetuning.metrics import SAME_ANSWER, commonest_answer, score_metrics
+from nat.finetuning.metrics import SAME_ANSWER, commonest_answer, metrics_of_rollouts
 
 
 def said(example, output, reward, **fields):
@@ -23,7 +23,7 @@ def answered(score, rollouts=4000, seed=0):
 
 
 def noise(*epochs):
-    return Window([epoch_record(n, metrics=score_metrics(records)) for n, records in enumerate(epochs)]).noise()
+    return Window([epoch_record(n, metrics=metrics_of_rollouts(records)) for n, records in enumerate(epochs)]).noise()
 
 
 @pytest.mark.parametrize("deviation", [0.0, 0.3, 1.0, 2.0])
@@ -37,8 +37,8 @@ def test_the_noise_share_is_that_of_the_variances(deviation):
 
 def test_length_is_compared_among_rollouts_with_equally_many_calls():
     """An agent that calls its tool is longer and better, which is no reward for length."""
-    tool = score_metrics([said("q", "", float(n - 1), num_calls=n, completion_tokens=40 * n) for n in (1, 2) * 5])
-    longer = score_metrics([said("q", "", float(tokens), completion_tokens=tokens) for tokens in range(10)])
+    tool = metrics_of_rollouts([said("q", "", float(n - 1), num_calls=n, completion_tokens=40 * n) for n in (1, 2) * 5])
+    longer = metrics_of_rollouts([said("q", "", float(tokens), completion_tokens=tokens) for tokens in range(10)])
     assert "reward/length_correlation" not in tool
     assert longer["reward/length_correlation"] == pytest.approx(1.0)
 
@@ -47,7 +47,7 @@ def test_answers_of_a_cache_are_told_from_lost_calls():
     """They have no call, and the output of a rollout of their example that had; an agent without a client has none."""
     cached = [said("q", "4", 1.0), *[said("q", "4", 1.0, num_calls=0)] * 3]
     lost = [said("q", "4", 1.0, num_calls=0), said("r", "5", 1.0)]
-    found = [score_metrics(records) for records in (cached, lost)]
+    found = [metrics_of_rollouts(records) for records in (cached, lost)]
     shares = [(each["rollout/without_calls"], each["rollout/cached"]) for each in found]
     assert shares == [(0.75, 0.75), (0.5, 0.0)]
 
@@ -59,17 +59,17 @@ def answers(*texts, **fields):
 
 def test_the_same_answer_to_nearly_all_is_seen():
     """Cut-off answers count by their beginning, others as a whole; calls count, and what the agent makes of them."""
-    assert score_metrics(answers(*["no"] * 9, "yes"))[SAME_ANSWER] == 0.9
+    assert metrics_of_rollouts(answers(*["no"] * 9, "yes"))[SAME_ANSWER] == 0.9
     label = '{"label": "billing"}, as in the first example: '
     endings = [f"{label}{n}" for n in range(10)]
     found = commonest_answer(answers(*endings, truncated=True))
     assert found is not None
     assert (found.share, found.text, found.score) == (1.0, label[:40], 0.5)
-    assert score_metrics(answers(*endings))[SAME_ANSWER] == 0.1
-    assert score_metrics(answers(*endings, output="done"))[SAME_ANSWER] == 0.1  # what a tool agent returns
-    assert score_metrics([said(str(n), "done", 0.5, messages=[]) for n in range(10)])[SAME_ANSWER] == 1.0
-    assert SAME_ANSWER not in score_metrics(answers(*["no"] * 5))  # too few prompts
-    assert SAME_ANSWER not in score_metrics([conversation(str(n), 1.0) for n in range(10)])  # one question
+    assert metrics_of_rollouts(answers(*endings))[SAME_ANSWER] == 0.1
+    assert metrics_of_rollouts(answers(*endings, output="done"))[SAME_ANSWER] == 0.1  # what a tool agent returns
+    assert metrics_of_rollouts([said(str(n), "done", 0.5, messages=[]) for n in range(10)])[SAME_ANSWER] == 1.0
+    assert SAME_ANSWER not in metrics_of_rollouts(answers(*["no"] * 5))  # too few prompts
+    assert SAME_ANSWER not in metrics_of_rollouts([conversation(str(n), 1.0) for n in range(10)])  # one question
 
 
 @pytest.mark.parametrize(
@@ -79,5 +79,5 @@ def test_results_of_tools_that_begin_as_an_error_are_counted(result, is_error):
     """In prose, or as the first key of JSON; and answers whose call could not be used, by cause."""
     record = said("a", "", 1.0, lost_calls={"malformed": 2})
     record.messages.append({"role": "tool", "content": result})
-    found = score_metrics([record])
+    found = metrics_of_rollouts([record])
     assert (found.get("rollout/tool_errors", 0), found["rollout/lost_calls_malformed"]) == (is_error, 2)

@@ -28,7 +28,7 @@ def test_held_out_points_are_of_the_same_examples():
 
 def test_scores_beside_the_reward_have_a_curve():
     """Each evaluator by its name, in the sentence and in the table, too."""
-    epochs = epoch_records([0.2, 0.4], metrics={"reward/beside_judge": 0.7})
+    epochs = epoch_records([0.2, 0.4], scores_beside={"judge": 0.7})
     chart = reward_chart(epochs, [])
     assert [(each.label, list(each.values)) for each in chart.series][1:] == [("by judge, not the reward", [0.7, 0.7])]
     assert "score by judge, not the reward, 0.700 → 0.700" in chart.summary
