@@ -77,31 +77,28 @@ def reward_chart(epochs: Sequence[EpochRecord], validations: Sequence[Validation
     """Mean reward of each epoch, and the held-out scores with 95 % intervals; None without any."""
     trained = {epoch_number(epoch.epoch): epoch.avg_reward for epoch in spread(played_epochs(epochs), _POINTS)}
     scores = spread([*zip(validations, same_examples(validations), strict=True)], _POINTS)
-    held_out = {
-        record.epoch: (mean(each), interval(each, *score_range(each)))
-        for record, own in scores
-        if (each := [*own.values()])
-    }
+    scored = {record.epoch: [*own.values()] for record, own in scores if own}
+    means = {at: mean(own) for at, own in scored.items()}
+    ends = {at: interval(own, *score_range(own)) for at, own in scored.items()}
     beside = scores_beside(spread(played_epochs(epochs), _POINTS))
-    x = sorted(trained.keys() | held_out.keys())
+    x = sorted(trained.keys() | means.keys())
     if not x:
         return None
     series = [Series("training", [trained.get(at) for at in x], Mark.LINE)] if trained else []
-    if held_out:
-        means = [held_out[at][0] if at in held_out else None for at in x]
-        lows, highs = ([held_out[at][1][end] if at in held_out else None for at in x] for end in (0, 1))
+    if means:
+        lows, highs = ([ends[at][end] if at in ends else None for at in x] for end in (0, 1))
         failed = ", failed ones as the lowest" if any(record.num_failed for record in validations) else ""
-        series.append(Series(f"held out, with 95 % interval{failed}", means, Mark.POINTS, lows, highs))
+        series.append(Series(f"held out, with 95 % interval{failed}", [*map(means.get, x)], Mark.POINTS, lows, highs))
     series += [Series(f"by {name}, not the reward", [scores.get(at) for at in x]) for name, scores in beside.items()]
     said = [f"training reward {_from_to(list(trained.values()))}"] if trained else []
-    said += [f"held-out score {_from_to([middle for middle, _ in held_out.values()])}"] if held_out else []
+    said += [f"held-out score {_from_to([*means.values()])}"] if means else []
     said += [f"score by {name}, not the reward, {_from_to(list(scores.values()))}" for name, scores in beside.items()]
     rows = [
         (
             after_epoch(at) if not at else str(at),
             _number(trained.get(at)),
-            _number(held_out[at][0]) if at in held_out else "",
-            "{:.3f} to {:.3f}".format(*held_out[at][1]) if at in held_out else "",
+            _number(means.get(at)),
+            "{:.3f} to {:.3f}".format(*ends[at]) if at in ends else "",
             *(_number(scores.get(at)) for scores in beside.values()),
         )
         for at in x

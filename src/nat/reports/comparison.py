@@ -1,14 +1,14 @@
 """Two runs beside each other: what differs in their settings, their held-out scores by example, and their rewards."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from nat.finetuning.verdict import Comparison, compare_validations
 from nat.reports.overview import RunOverview, overview
 from nat.reports.text import labelled, one_line, printable, table
 from nat.runs.journal import Journal
-from nat.runs.recorded_config import config_of
+from nat.runs.recorded_config import config_of, leaves
 from nat.runs.records import Phase, RunRecord, Verdict, after_epoch, played_epochs
 
 _IGNORED = ("finetuning.run_configuration.override",)
@@ -16,7 +16,6 @@ _IGNORED = ("finetuning.run_configuration.override",)
 _DECIDE_REWARDS = ("eval.", "finetuning.reward_function", "finetuning.run_configuration.dataset")
 """If these differ, rewards in training measure different things."""
 _CELL = 60
-_NOT_SET = "(not set)"
 _CONCLUSION = {
     Verdict.IMPROVED: "B scores higher than A:",
     Verdict.NOT_SHOWN: "No difference shown:",
@@ -75,24 +74,18 @@ def compare_runs(a: Journal, b: Journal) -> RunsComparison:
 
 def config_differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[ConfigDifference]:
     """The keys whose values differ, with dots between their parts."""
-    flat_a, flat_b = dict(_flat(a)), dict(_flat(b))
+    texts_a, texts_b = (
+        {
+            key: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+            for key, value in own
+        }
+        for own in (leaves(a).items(), leaves(b).items())
+    )
     return [
-        ConfigDifference(key=key, a=flat_a.get(key), b=flat_b.get(key))
-        for key in dict.fromkeys([*flat_a, *flat_b])
-        if flat_a.get(key) != flat_b.get(key) and not key.startswith(_IGNORED)
+        ConfigDifference(key=key, a=texts_a.get(key), b=texts_b.get(key))
+        for key in texts_a | texts_b
+        if texts_a.get(key) != texts_b.get(key) and not key.startswith(_IGNORED)
     ]
-
-
-def _flat(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
-    """Leaves by path; a list is one leaf unless it has mappings in it."""
-    if isinstance(value, dict) and value:
-        for key, item in value.items():
-            yield from _flat(item, f"{path}.{key}" if path else str(key))
-    elif isinstance(value, list) and any(isinstance(item, dict) for item in value):
-        for number, item in enumerate(value):
-            yield from _flat(item, f"{path}.{number}")
-    else:
-        yield path, value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
 def _held_out(a: Journal, b: Journal) -> tuple[HeldOutPair | None, list[str]]:
@@ -124,15 +117,10 @@ def _held_out(a: Journal, b: Journal) -> tuple[HeldOutPair | None, list[str]]:
     return HeldOutPair(epoch_a=last_a.epoch, epoch_b=last_b.epoch, comparison=result, sentence=sentence), warnings
 
 
-def _in_one_line(run: RunOverview) -> str:
-    phases = ", ".join(f"{phase.name} {phase.epochs}" for phase in run.phases)
-    epochs = f"epochs {run.epochs}/{run.num_epochs or '?'}" + (f" ({phases})" if phases else "")
-    return f"{run.run_id}, {run.state}, {epochs}, {run.folder}"
-
-
 def comparison_page(compared: RunsComparison) -> str:
     """The page about two runs."""
-    parts = [labelled([("A", _in_one_line(compared.a)), ("B", _in_one_line(compared.b))])]
+    runs = {"A": compared.a, "B": compared.b}
+    parts = [labelled((name, f"{run.run_id}, {run.state}, {run.progress}, {run.folder}") for name, run in runs.items())]
     parts += [f"Warning: {text}" for text in compared.warnings]
     if (pair := compared.held_out) is not None:
         when = f"(A {after_epoch(pair.epoch_a)}, B {after_epoch(pair.epoch_b)})"
@@ -140,12 +128,12 @@ def comparison_page(compared: RunsComparison) -> str:
     rewards = {"A": compared.rewards_a, "B": compared.rewards_b}
     if curves := [(name, f"{own[0]:.3f} → {own[-1]:.3f}") for name, own in rewards.items() if own]:
         parts.append(f"Mean reward in training\n{labelled(curves)}")
-    if compared.differences:
-        rows = [
-            [one_line(_NOT_SET if cell is None else cell, _CELL) for cell in (d.key, d.a, d.b)]
-            for d in compared.differences
-        ]
-        parts.append(f"Settings that differ\n{table(('key', 'A', 'B'), rows, left=3)}")
-    else:
-        parts.append("The settings are the same.")
+    rows = [
+        [one_line("(not set)" if cell is None else cell, _CELL) for cell in (each.key, each.a, each.b)]
+        for each in compared.differences
+    ]
+    settings = (
+        f"Settings that differ\n{table(('key', 'A', 'B'), rows, left=3)}" if rows else "The settings are the same."
+    )
+    parts.append(settings)
     return printable("\n\n".join(parts))

@@ -1,40 +1,34 @@
-"""A rollout as a conversation: its turns, what was trained of them, and the outcome in words. Pure."""
+"""A rollout as a person reads it: its conversations turn by turn, what was trained of them, and the outcome. Pure."""
 
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
-from nat.reports.rollouts import trained_tokens
-from nat.reports.text import one_line
+from nat.reports.text import indented, one_line, printable
 from nat.runs.records import Phase
 from nat.runs.rollouts import Beginning, ConversationRecord, RolloutRecord
+from nat.wire.training import TrainingRow
+
+RowText = Callable[[TrainingRow], str]
 
 _CELL = 60
+_BAR = "│ "
+_MESSAGE_CHARS = 4000
+_KINDS = {"reasoning_content": "thinking", "reasoning": "thinking", "content": "text", "refusal": "refusal"}
+"""The fields of a message with text, in the order in which they are shown."""
 
 
-class PartKind(StrEnum):
-    """What a part of a turn is."""
-
-    TEXT = "text"
-    THINKING = "thinking"
-    REFUSAL = "refusal"
-    CALL = "call"
-
-
-@dataclass(frozen=True)
-class ShownPart:
+class ShownPart(NamedTuple):
     """A text of a turn, as the model or the agent wrote it."""
 
-    kind: PartKind
+    kind: str
+    """text, thinking, refusal or call."""
     label: str
     """Names the field or the called tool; empty for the content."""
     text: str
 
 
-@dataclass(frozen=True)
-class ShownTurn:
+class ShownTurn(NamedTuple):
     """One message."""
 
     role: str
@@ -45,8 +39,7 @@ class ShownTurn:
     parts: Sequence[ShownPart]
 
 
-@dataclass(frozen=True)
-class ShownConversation:
+class ShownConversation(NamedTuple):
     """One conversation of a rollout, without what it shares with an earlier one."""
 
     title: str
@@ -54,13 +47,19 @@ class ShownConversation:
     turns: Sequence[ShownTurn]
 
 
+def trained_tokens(record: RolloutRecord, phase: Phase) -> int:
+    """Sampled tokens of the rollout that were submitted for training."""
+    if phase is not Phase.TRAIN or record.left_out is not None:
+        return 0
+    return sum(row.num_sampled for row in record.rows)
+
+
 def conversations(record: RolloutRecord, phase: Phase) -> list[ShownConversation]:
     """The rollout's conversations, in order."""
-    verb = "trained" if trained_tokens(record, phase) else "sampled"
+    verb, count = "trained" if trained_tokens(record, phase) else "sampled", len(record.conversations)
     found = []
     for number, (conversation, messages) in enumerate(record.threads(), 1):
-        several = len(record.conversations) > 1
-        title = f"conversation {number} of {len(record.conversations)}{_beginning(conversation)}" if several else ""
+        title = f"conversation {number} of {count}{_beginning(conversation)}" if count > 1 else ""
         spans = {answer.message: record.span_of(answer) for answer in conversation.answers}
         notes = {place: f"{verb}{'' if own is None else f', {own.size} tokens'}" for place, own in spans.items()}
         turns = [
@@ -70,36 +69,6 @@ def conversations(record: RolloutRecord, phase: Phase) -> list[ShownConversation
         ]
         found.append(ShownConversation(title, turns))
     return found
-
-
-def outcome_text(record: RolloutRecord, phase: Phase) -> str:
-    """The reward, and what was trained or why nothing was."""
-    reward = f"reward {number_text(record.reward)}" if record.reward is not None else "no reward"
-    if record.left_out is not None:
-        return (
-            f"{reward}; left out of training: {record.left_out}"
-            if phase is Phase.TRAIN
-            else f"{reward}: {record.left_out}"
-        )
-    if phase is Phase.VALIDATION:
-        return f"{reward}; held out, so not trained on"
-    rows = "1 row" if len(record.rows) == 1 else f"{len(record.rows)} rows"
-    return f"{reward}; trained on {trained_tokens(record, phase)} sampled tokens in {rows}"
-
-
-def reasoning_text(record: RolloutRecord) -> str | None:
-    """The evaluator's explanation as text."""
-    reasoning = record.reasoning
-    return (
-        reasoning
-        if reasoning is None or isinstance(reasoning, str)
-        else json.dumps(reasoning, ensure_ascii=False, indent=2)
-    )
-
-
-def number_text(value: float | None) -> str:
-    """A reward; empty if there is none."""
-    return "" if value is None else f"{value:.3f}"
 
 
 def _beginning(conversation: ConversationRecord) -> str:
@@ -114,47 +83,56 @@ def _beginning(conversation: ConversationRecord) -> str:
 def _turn(message: dict[str, Any], note: str) -> ShownTurn:
     role = one_line(str(message.get("role", "?")), _CELL)
     about = " ".join(one_line(str(message[key]), _CELL) for key in ("name", "tool_call_id") if message.get(key))
-    return ShownTurn(role, about, note, list(_parts(message)))
-
-
-def _parts(message: dict[str, Any]) -> Iterator[ShownPart]:
-    kinds = {
-        "reasoning_content": PartKind.THINKING,
-        "reasoning": PartKind.THINKING,
-        "content": PartKind.TEXT,
-        "refusal": PartKind.REFUSAL,
-    }
-    for key, kind in kinds.items():
-        if message.get(key):
-            yield ShownPart(kind, "" if key == "content" else f"({key})", _content(message[key]))
+    parts = [
+        ShownPart(kind, "" if key == "content" else f"({key})", _content(message[key]))
+        for key, kind in _KINDS.items()
+        if message.get(key)
+    ]
     calls = message.get("tool_calls") or ()
-    for call in calls if isinstance(calls, list | tuple) else [calls]:
-        yield _tool_call(call)
+    return ShownTurn(
+        role, about, note, [*parts, *map(_tool_call, calls if isinstance(calls, list | tuple) else [calls])]
+    )
 
 
 def _tool_call(call: Any) -> ShownPart:
     function = call.get("function") if isinstance(call, dict) else None
     if not isinstance(function, dict):
-        return ShownPart(PartKind.CALL, "", json.dumps(call, ensure_ascii=False, default=str))
+        return ShownPart("call", "", json.dumps(call, ensure_ascii=False, default=str))
     name, arguments = one_line(str(function.get("name")), _CELL), function.get("arguments")
     text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
-    return ShownPart(PartKind.CALL, f"calls {name} {one_line(str(call.get('id') or ''), _CELL)}".rstrip(), text)
+    return ShownPart("call", f"calls {name} {one_line(str(call.get('id') or ''), _CELL)}".rstrip(), text)
 
 
 def _content(content: Any) -> str:
     """The text of a message; parts that are not text (an image) are named."""
     if isinstance(content, str):
         return content
-    if isinstance(content, list):
-        return "\n".join(map(_text_of, content))
-    return json.dumps(content, ensure_ascii=False, default=str)
+    if not isinstance(content, list):
+        return json.dumps(content, ensure_ascii=False, default=str)
+    parts = [part if isinstance(part, dict) else {"type": type(part).__name__} for part in content]
+    return "\n".join(part["text"] if isinstance(part.get("text"), str) else f"({part.get('type')})" for part in parts)
 
 
-def _text_of(part: Any) -> str:
-    if isinstance(part, dict) and isinstance(part.get("text"), str):
-        return str(part["text"])
-    kind = part.get("type") if isinstance(part, dict) else type(part).__name__
-    return f"({kind})"
+def outcome_text(record: RolloutRecord, phase: Phase) -> str:
+    """The reward, and what was trained or why nothing was."""
+    reward = "no reward" if record.reward is None else f"reward {record.reward:.3f}"
+    if record.left_out is not None:
+        return (
+            f"{reward}; left out of training: {record.left_out}"
+            if phase is Phase.TRAIN
+            else f"{reward}: {record.left_out}"
+        )
+    if phase is Phase.VALIDATION:
+        return f"{reward}; held out, so not trained on"
+    return f"{reward}; trained on {trained_tokens(record, phase)} sampled tokens in {_count(len(record.rows), 'row')}"
+
+
+def reasoning_text(record: RolloutRecord) -> str | None:
+    """The evaluator's explanation as text."""
+    reasoning = record.reasoning
+    if reasoning is None or isinstance(reasoning, str):
+        return reasoning
+    return json.dumps(reasoning, ensure_ascii=False, indent=2)
 
 
 def remarks(record: RolloutRecord) -> list[str]:
@@ -172,3 +150,35 @@ def remarks(record: RolloutRecord) -> list[str]:
 
 def _count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def rollout_text(record: RolloutRecord, phase: Phase, row_text: RowText | None = None) -> str:
+    """One rollout for a terminal; every line that the agent or the model wrote stands behind a bar."""
+    who = f"example {one_line(record.example_id, _CELL)}, generation {record.generation}"
+    lines = [printable(f"── {who}: {outcome_text(record, phase)}")]
+    if record.error is not None:
+        lines += ["error", *indented(record.error, _BAR)]
+    for conversation in conversations(record, phase):
+        lines += [conversation.title] if conversation.title else []
+        for turn in conversation.turns:
+            lines.append(printable(f"{turn.role} {turn.about}".rstrip()) + (f"  [{turn.note}]" if turn.note else ""))
+            for part in turn.parts:
+                lines += [printable(f"  {part.label}")] if part.label else []
+                lines += _block(part.text)
+    for title, text in (
+        ("output of the workflow", record.output),
+        ("the evaluator's reasoning", reasoning_text(record)),
+    ):
+        lines += [] if text is None else [title, *_block(text)]
+    if row_text is not None:
+        what = "trained" if trained_tokens(record, phase) else "sampled, not trained"
+        for number, row in enumerate(record.rows, 1):
+            lines.append(f"row {number}: {len(row.token_ids)} tokens, {row.num_sampled} of them {what}, in ⟦⟧")
+            lines += indented(row_text(row), _BAR)
+    return "\n".join(lines)
+
+
+def _block(text: str) -> list[str]:
+    more = len(text) - _MESSAGE_CHARS
+    lines = indented(text[:_MESSAGE_CHARS], _BAR)
+    return [*lines, f"… {more:,} more characters; --json has all"] if more > 0 else lines

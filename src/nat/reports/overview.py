@@ -43,6 +43,12 @@ class RunOverview(SparseRecord):
     model: str | None = None
     """The model that was trained, as the configuration names it."""
 
+    @property
+    def progress(self) -> str:
+        """How many epochs are done, in words."""
+        phases = ", ".join(f"{phase.name} {phase.epochs}" for phase in self.phases)
+        return f"epochs {self.epochs}/{self.num_epochs or '?'}" + (f" ({phases})" if phases else "")
+
 
 def overviews(folders: Sequence[Path]) -> list[RunOverview]:
     """The runs in the same order; one that cannot be read does not hide the others."""

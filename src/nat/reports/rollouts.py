@@ -1,15 +1,20 @@
-"""The rollouts of one epoch or validation: choose some of them, and find which answers were trained."""
+"""The rollouts of one epoch or validation: choose some of them, and show them in full or a line each."""
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from pydantic import JsonValue
+
 from nat.errors import JournalError, did_you_mean
+from nat.reports.conversation import RowText, rollout_text, trained_tokens
+from nat.reports.text import one_line, printable, table
 from nat.runs.journal import Journal
 from nat.runs.records import Phase, after_epoch, epoch_number
 from nat.runs.rollouts import Outcome, RolloutRecord
-from nat.wire.training import TrainingRow
 
 _LISTED = 10
+_CELL = 60
 
 
 @dataclass(frozen=True)
@@ -73,28 +78,62 @@ def chosen(outcomes: Sequence[Outcome], choice: RolloutChoice) -> list[Outcome]:
             hint="give the id of an example that was played in this epoch",
         )
     scored = [(each.reward, each.generation, place) for place, each in enumerate(outcomes) if each.reward is not None]
-    lowest = sorted(scored)
-    highest = sorted((-reward, generation, place) for reward, generation, place in scored)
-    places = [place for _, _, place in (*lowest[: choice.worst], *highest[: choice.best])]
+    highest = sorted(scored, key=lambda each: (-each[0], *each[1:]))
+    places = [place for _, _, place in (*sorted(scored)[: choice.worst], *highest[: choice.best])]
     places += [place for place, each in enumerate(outcomes) if each.reward is None][: choice.failed]
     places += [place for place, each in enumerate(outcomes) if each.example_id in choice.examples]
     return [outcomes[place] for place in dict.fromkeys(places)]
 
 
-def trained_tokens(record: RolloutRecord, phase: Phase) -> int:
-    """Sampled tokens of the rollout that were submitted for training."""
-    if phase is not Phase.TRAIN or record.left_out is not None:
-        return 0
-    return sum(row.num_sampled for row in record.rows)
+@dataclass(frozen=True)
+class PlayedRollouts:
+    """The rollouts of one epoch or validation of a run."""
+
+    run_id: str
+    phase: Phase
+    epoch: int
+    outcomes: Sequence[Outcome]
+    """Of all of them."""
+    records: Iterable[RolloutRecord]
+    """Those to show, one at a time."""
+
+    @property
+    def title(self) -> str:
+        rewards = [each.reward for each in self.outcomes if each.reward is not None]
+        missing = len(self.outcomes) - len(rewards)
+        mean = f", mean reward {sum(rewards) / len(rewards):.3f}" if rewards else ""
+        failed = f", {missing} without a reward (--failed {missing} shows them)" if missing else ""
+        return f"run {self.run_id}, {played_name(self.phase, self.epoch)}: {len(self.outcomes)} rollouts{mean}{failed}"
 
 
-def spans(row: TrainingRow) -> Iterator[tuple[bool, list[int]]]:
-    """The token ids of a row in turn: prompts (False), and answers that the model sampled (True)."""
-    begin = 0
-    for span in row.spans:
-        if span.start > begin:
-            yield False, row.token_ids[begin : span.start]
-        yield True, row.token_ids[span.start : span.stop]
-        begin = span.stop
-    if row.token_ids[begin:]:
-        yield False, row.token_ids[begin:]
+def rollouts_page(played: PlayedRollouts, *, whole: bool, row_text: RowText | None = None) -> str:
+    """The rollouts in full, or a line for each of them."""
+    if not whole:
+        return printable("\n\n".join([played.title, _index(played)]))
+    pages = [rollout_text(record, played.phase, row_text) for record in played.records]
+    return "\n\n\n".join([printable(played.title), *(pages or ["No rollout is of this kind."])])
+
+
+def _index(played: PlayedRollouts) -> str:
+    header = ("example", "generation", "reward", "calls", "trained tokens", "left out, or output")
+    rows = [
+        (
+            one_line(record.example_id, _CELL),
+            str(record.generation),
+            "" if record.reward is None else f"{record.reward:.3f}",
+            "" if record.num_calls is None else str(record.num_calls),
+            str(trained_tokens(record, played.phase)),
+            one_line(str(record.left_out) if record.left_out else record.output or "", _CELL),
+        )
+        for record in played.records
+    ]
+    return table(header, rows, left=len(header))
+
+
+def rollouts_record(played: PlayedRollouts, row_text: RowText | None = None) -> dict[str, JsonValue]:
+    """The rollouts in full; with `row_text` also their rows, as tokens and as text."""
+    rollouts = []
+    for record in played.records:
+        fields = json.loads(record.model_dump_json(exclude=set() if row_text else {"rows"}))
+        rollouts.append(fields | ({"row_texts": [*map(row_text, record.rows)]} if row_text else {}))
+    return {"run_id": played.run_id, "phase": played.phase.value, "epoch": played.epoch, "rollouts": rollouts}

@@ -8,7 +8,6 @@ from pathlib import Path
 from nat.errors import JournalError, describe_error
 from nat.hub import cached_folder
 from nat.reports.overview import trained_llm
-from nat.reports.rollouts import spans
 from nat.runs.journal import Journal
 from nat.runs.recorded_config import config_of
 from nat.wire.extras import install_hint, missing_packages
@@ -80,12 +79,16 @@ def _folders(journal: Journal) -> list[Path]:
 
 def row_text(row: TrainingRow, tokenizer: Decoder) -> str:
     """The whole row as the model saw it, special tokens included, with what it sampled in brackets."""
-    texts = [(sampled, tokenizer.decode(ids)) for sampled, ids in spans(row)]
-    return "".join(f"⟦{_escaped(text)}⟧" if sampled else _escaped(text) for sampled, text in texts)
 
+    def text_of(begin: int, end: int | None) -> str:
+        text = tokenizer.decode(row.token_ids[begin:end]) if row.token_ids[begin:end] else ""
+        return text.replace("⟦", r"\u27e6").replace("⟧", r"\u27e7")
 
-def _escaped(text: str) -> str:
-    return text.replace("⟦", r"\u27e6").replace("⟧", r"\u27e7")
+    text, begin = "", 0
+    for span in row.spans:
+        text += f"{text_of(begin, span.start)}⟦{text_of(span.start, span.stop)}⟧"
+        begin = span.stop
+    return text + text_of(begin, None)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from fakes.run_records import rollout_record
 from fakes.runs_on_disk import thread, training_rollouts
-from nat.reports.conversation import PartKind, conversations, remarks
+from nat.reports.conversation import conversations, remarks
 from nat.runs.records import Phase
 
 
@@ -17,10 +17,10 @@ def test_a_turn_has_thinking_text_and_calls():
     record = rollout_record(messages=[message], conversations=[thread(1, 0)])
     ((turn,),) = [each.turns for each in conversations(record, Phase.TRAIN)]
     assert [(part.kind, part.label, part.text) for part in turn.parts] == [
-        (PartKind.THINKING, "(reasoning_content)", "Let me see."),
-        (PartKind.TEXT, "", "It\n(image)"),
-        (PartKind.CALL, "calls weather c1", '{"city": "Rome"}'),
-        (PartKind.CALL, "", "7"),
+        ("thinking", "(reasoning_content)", "Let me see."),
+        ("text", "", "It\n(image)"),
+        ("call", "calls weather c1", '{"city": "Rome"}'),
+        ("call", "", "7"),
     ]
 
 

@@ -7,8 +7,15 @@ import pytest
 from fakes.run_records import rollout_record
 from fakes.runs_on_disk import EVIL, conversation, make_run, thread, training_rollouts
 from nat.errors import JournalError
-from nat.reports.rollout_page import PlayedRollouts, rollout_text, rollouts_page, rollouts_record
-from nat.reports.rollouts import RolloutChoice, check_played, chosen
+from nat.reports.conversation import rollout_text
+from nat.reports.rollouts import (
+    PlayedRollouts,
+    RolloutChoice,
+    check_played,
+    chosen,
+    rollouts_page,
+    rollouts_record,
+)
 from nat.runs.journal import reading
 from nat.runs.records import Phase
 from nat.runs.rollouts import AnswerRecord, Beginning, Outcome

@@ -16,8 +16,15 @@ from nat.cli.commands.serve import check_installed
 from nat.files import folder_bytes, write_text
 from nat.reports.comparison import compare_runs, comparison_page
 from nat.reports.overview import list_page, overviews
-from nat.reports.rollout_page import PlayedRollouts, rollouts_page, rollouts_record
-from nat.reports.rollouts import RolloutChoice, check_played, chosen, whole
+from nat.reports.rollouts import (
+    PlayedRollouts,
+    RolloutChoice,
+    check_played,
+    chosen,
+    rollouts_page,
+    rollouts_record,
+    whole,
+)
 from nat.reports.run_page import run_page, run_report
 from nat.reports.tokens import row_text, tokenizer_of
 from nat.runs.disk import can_be_pruned, delete_run, prune_run

@@ -11,7 +11,7 @@ from nat.data_models.finetuning import TrajectoryCollection
 from nat.finetuning.trajectories.calls import Target
 from nat.finetuning.trajectories.outcome import scored
 from nat.finetuning.trajectories.rows import training_groups
-from nat.reports.rollout_page import rollout_text
+from nat.reports.conversation import rollout_text
 from nat.runs.records import Phase
 from nat.trajectory_files.formats import RowOptions, rows_of
 from nat.trajectory_files.generations import group_of
