@@ -25,7 +25,7 @@ from nat.data_models.llm_call import LLMCall
 from nat.plugins.command import COMMAND_STEP, CommandRecord
 from nat.plugins.llms.openai import OpenAIModelConfig
 from nat.rollout.rollout import Rollout, run_rollout
-from nat.wire.openai_requests import ChatCompletionRequest
+from nat.wire.openai_api import ChatCompletionRequest
 
 TASK = "Look up the number of {name} in prices.json, double it, and write it into reward.txt."
 PRICES = {"tea": 21, "milk": 8}

@@ -10,7 +10,7 @@ from conformance.frameworks.driver import OFFLINE
 from conformance.frameworks.server import Script, serving
 
 from e2e.doc_pages import ROOT, Block, Page
-from nat.wire.openai_requests import ChatCompletionRequest
+from nat.wire.openai_api import ChatCompletionRequest
 
 FOLDER = ROOT / "docs" / "agents" / "frameworks"
 PAGES = {path.stem: Page(path) for path in sorted(FOLDER.glob("*.md"))}

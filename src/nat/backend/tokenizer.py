@@ -26,7 +26,7 @@ from nat.backend.words.formats import REASONING, FormatRefused
 from nat.backend.words.samples import TOOLS, after_answer
 from nat.errors import ModelNotSupported, describe_error
 from nat.wire.json import parse_json, without_surrogates
-from nat.wire.openai_requests import joined_text
+from nat.wire.openai_api import joined_text
 from nat.wire.serving import NO_VARIABLE, NOTICES, RESERVED
 
 notices = logging.getLogger(NOTICES)

@@ -30,7 +30,7 @@ from nat.data_models.llm import LLMFrameworkEnum
 from nat.data_models.rollout_failure import one_line
 from nat.errors import describe_error
 from nat.secrets import excerpt
-from nat.wire.openai_requests import SESSION_HEADER
+from nat.wire.openai_api import SESSION_HEADER
 from nat.wire.sampling import read_sampling, replaced
 
 logger = logging.getLogger(__name__)

@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from nat.errors import findings_of
 from nat.secrets import redact
-from nat.wire.openai_responses import ErrorDetail, ErrorResponse
+from nat.wire.openai_api import ErrorDetail, ErrorResponse
 
 _TYPES: dict[int, str] = {
     HTTPStatus.UNAUTHORIZED: "authentication_error",

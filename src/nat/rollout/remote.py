@@ -21,7 +21,7 @@ from nat.errors import BackendUnreachable, WorkflowError, describe_error
 from nat.http.client import async_client, bearer
 from nat.rollout.step_lines import decoded
 from nat.secrets import excerpt
-from nat.wire.openai_responses import ErrorDetail
+from nat.wire.openai_api import ErrorDetail
 from nat.wire.rollout import (
     DATA,
     KEY_VARIABLE,

@@ -13,7 +13,7 @@ from nat.capture.http import CapturingAsyncClient, CapturingClient
 from nat.capture.tap import Tap
 from nat.data_models.intermediate_step import IntermediateStepPayload, IntermediateStepType
 from nat.finetuning.trajectories.calls import tokens_of_call
-from nat.wire.openai_requests import SESSION_HEADER
+from nat.wire.openai_api import SESSION_HEADER
 
 BODY: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
 EXACT = CapturePolicy(logprobs=True, token_ids=True)

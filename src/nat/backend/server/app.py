@@ -28,7 +28,6 @@ from nat.errors import (
 from nat.http.errors import ApiError
 from nat.http.guards import Guard, KeyCheck, OriginCheck
 from nat.http.starlette import add_error_handlers, error_response
-from nat.wire.openai_responses import ModelCard, ModelList
 from nat.wire.serving import Health
 
 OPENAI_PATHS = "/v1/"
@@ -89,17 +88,13 @@ def inference_router(service: Service) -> APIRouter:
 
     @router.get("/v1/models")
     async def models() -> Response:
-        cards = [
-            ModelCard(
-                id=name,
-                object="model",
-                created=service.now(),
-                owned_by="nat",
-                max_model_len=service.loaded.max_seq_length,
-            )
-            for name in service.engine.names()
-        ]
-        return json_answer(ModelList(object="list", data=cards))
+        card = {
+            "object": "model",
+            "created": service.now(),
+            "owned_by": "nat",
+            "max_model_len": service.loaded.max_seq_length,
+        }
+        return json_answer({"object": "list", "data": [{"id": name, **card} for name in service.engine.names()]})
 
     @router.get("/health")
     async def health() -> Health:

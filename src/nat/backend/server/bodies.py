@@ -3,15 +3,17 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
+from pydantic_core import to_json
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from nat.http.asgi import EVENT_STREAM, JSON, read_body
 from nat.http.errors import ApiError, from_validation
 from nat.http.sse import DONE, event
+from nat.wire.openai_api import Completion
 
 logger = logging.getLogger(__name__)
 
@@ -51,14 +53,14 @@ async def read(http: Request, kind: type[M]) -> M:
         raise from_validation(error, status=422) from error
 
 
-def json_answer(record: BaseModel) -> Response:
-    """A record as a response."""
-    return Response(record.model_dump_json(), media_type=JSON)
+def json_answer(answer: Any) -> Response:
+    """JSON as a response."""
+    return Response(to_json(answer, inf_nan_mode="null"), media_type=JSON)
 
 
-def chunk_event(chunk: BaseModel) -> bytes:
-    """One chunk of a stream; fields that were not set are left out."""
-    return event(chunk.__pydantic_serializer__.to_json(chunk, exclude_unset=True))
+def chunk_event(chunk: Completion) -> bytes:
+    """One chunk of a stream."""
+    return event(to_json(chunk, inf_nan_mode="null"))
 
 
 def event_stream(events: AsyncIterator[bytes]) -> StreamingResponse:

@@ -21,15 +21,7 @@ from nat.backend.words.calls import Call
 from nat.backend.words.reader import AnswerReader
 from nat.errors import ModelNotSupported
 from nat.http.errors import ApiError
-from nat.wire.openai_requests import SESSION_HEADER, ChatCompletionRequest
-from nat.wire.openai_responses import (
-    CallStatus,
-    ChatChoice,
-    ChatCompletion,
-    ResponseFunction,
-    ResponseMessage,
-    ResponseToolCall,
-)
+from nat.wire.openai_api import SESSION_HEADER, AnswerMessage, CallStatus, ChatCompletionRequest, Choice, Completion
 
 _OF_IDS = ascii_letters + digits
 """Of which an id has nine; Mistral's templates refuse others when they are sent back."""
@@ -103,13 +95,13 @@ class _ChatWriter:
         self._id = f"chatcmpl-{secrets.token_hex(12)}"
         self._logprobs = LogprobWriter(service.loaded.tokenizer, as_token_ids=body.return_tokens_as_token_ids)
 
-    def whole(self, request: Request) -> str:
+    def whole(self, request: Request) -> Completion:
         self._keep(request.sequences)
         choices = [self._choice(s, s, self._reader(), self._service.answer_text(s)) for s in request.sequences]
         answer = self._answer("chat.completion", request, choices)
-        answer.usage = usage_of(request.sequences)
+        answer["usage"] = usage_of(request.sequences)
         self._add_prompt(answer)
-        return answer.model_dump_json(exclude_unset=True)
+        return answer
 
     async def stream(self, request: Request, deltas: AsyncIterator[list[Delta]]) -> AsyncIterator[bytes]:
         """The role, then what each step adds, then the usage if it was requested."""
@@ -119,10 +111,9 @@ class _ChatWriter:
             async for news in deltas:
                 if not opened:
                     opened = True
-                    role = ResponseMessage(role="assistant", content="")
+                    role = AnswerMessage(role="assistant", content="")
                     choices = [
-                        ChatChoice(index=s.index, delta=role, logprobs=None, finish_reason=None)
-                        for s in request.sequences
+                        Choice(index=s.index, delta=role, logprobs=None, finish_reason=None) for s in request.sequences
                     ]
                     first = self._answer("chat.completion.chunk", request, choices)
                     self._add_prompt(first)
@@ -131,7 +122,7 @@ class _ChatWriter:
                 yield b"".join(self._chunk(request, delta, readers[delta.index]) for delta in news)
         if self._body.stream_options.include_usage:
             last = self._answer("chat.completion.chunk", request, [])
-            last.usage = usage_of(request.sequences)
+            last["usage"] = usage_of(request.sequences)
             yield chunk_event(last)
 
     def _reader(self) -> AnswerReader:
@@ -149,59 +140,59 @@ class _ChatWriter:
             text += self._service.stop_text(sequence)
         choice = self._choice(delta, sequence, reader, text)
         wants_tokens = self._body.logprobs or self._body.return_token_ids
-        if choice.delta == ResponseMessage() and choice.finish_reason is None and not wants_tokens:
+        if not choice["delta"] and choice["finish_reason"] is None and not wants_tokens:
             return b""
         return chunk_event(self._answer("chat.completion.chunk", request, [choice]))
 
-    def _choice(self, part: Sequence | Delta, sequence: Sequence, reader: AnswerReader, text: str) -> ChatChoice:
+    def _choice(self, part: Sequence | Delta, sequence: Sequence, reader: AnswerReader, text: str) -> Choice:
         """What a part of an answer adds to it, or the whole."""
         body, said = self._body, reader.push(text)
         first = reader.num_calls - len(said.calls)
-        choice = ChatChoice(index=part.index, logprobs=None, finish_reason=part.finish_reason)
+        choice = Choice(index=part.index, logprobs=None, finish_reason=part.finish_reason)
         if part.finish_reason is not None:
             said += reader.finish()
             self._add_end(choice, sequence, reader)
         if part is sequence:
             content = said.content or (None if said.calls else "")
-            message = choice.message = ResponseMessage(role="assistant", content=content, refusal=None)
+            message = choice["message"] = AnswerMessage(role="assistant", content=content, refusal=None)
         else:
-            message = choice.delta = ResponseMessage()
+            message = choice["delta"] = AnswerMessage()
             if said.content:
-                message.content = said.content
+                message["content"] = said.content
         if said.reasoning:
-            message.reasoning_content = said.reasoning
+            message["reasoning_content"] = said.reasoning
         if said.calls:
-            message.tool_calls = list(map(_answered, said.calls))
-            for number, call in enumerate(message.tool_calls if part is not sequence else (), first):
-                call.index = number
+            message["tool_calls"] = list(map(_answered, said.calls))
+            for number, call in enumerate(message["tool_calls"] if part is not sequence else (), first):
+                call["index"] = number
         if body.logprobs:
-            choice.logprobs = self._logprobs.chat(part.token_ids, part.logprobs, part.top_logprobs)
+            choice["logprobs"] = self._logprobs.chat(part.token_ids, part.logprobs, part.top_logprobs)
             if body.logprobs_temperature is not None:
-                choice.logprobs_temperature = body.logprobs_temperature
+                choice["logprobs_temperature"] = body.logprobs_temperature
         if body.return_token_ids:
-            choice.token_ids = part.token_ids
+            choice["token_ids"] = part.token_ids
         return choice
 
-    def _add_end(self, choice: ChatChoice, sequence: Sequence, reader: AnswerReader) -> None:
+    def _add_end(self, choice: Choice, sequence: Sequence, reader: AnswerReader) -> None:
         if reader.num_calls:
-            choice.finish_reason = "tool_calls"
+            choice["finish_reason"] = "tool_calls"
         if sequence.stop_reason is not None:
-            choice.stop_reason = sequence.stop_reason
+            choice["stop_reason"] = sequence.stop_reason
         if not self._body.return_token_ids:
             return
         if self._body.calls_tools and not reader.num_calls and self._service.loaded.tokenizer.words.refusal:
-            choice.lost_call = CallStatus.NO_FORMAT
+            choice["lost_call"] = CallStatus.NO_FORMAT
         elif reader.lost:
-            choice.lost_call = reader.lost[0]
+            choice["lost_call"] = reader.lost[0]
 
-    def _add_prompt(self, answer: ChatCompletion) -> None:
+    def _add_prompt(self, answer: Completion) -> None:
         if self._body.return_token_ids:
-            answer.prompt_token_ids = self._prompt.ids
+            answer["prompt_token_ids"] = self._prompt.ids
             if self._prompt.broken is not None:
-                answer.broken_prefix = self._prompt.broken
+                answer["broken_prefix"] = self._prompt.broken
 
-    def _answer(self, kind: Any, request: Request, choices: list[ChatChoice]) -> ChatCompletion:
-        return ChatCompletion(
+    def _answer(self, kind: Any, request: Request, choices: list[Choice]) -> Completion:
+        return Completion(
             id=self._id,
             object=kind,
             created=self._service.now(),
@@ -211,7 +202,6 @@ class _ChatWriter:
         )
 
 
-def _answered(call: Call) -> ResponseToolCall:
-    function = ResponseFunction(name=call.name, arguments=call.arguments)
+def _answered(call: Call) -> dict[str, Any]:
     call_id = call.call_id or "".join(secrets.choice(_OF_IDS) for _ in range(9))
-    return ResponseToolCall(id=call_id, type="function", function=function)
+    return {"id": call_id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}

@@ -14,8 +14,7 @@ from nat.backend.server.generation import complete, start_stream
 from nat.backend.server.logprobs import LogprobWriter
 from nat.backend.server.service import Service, usage_of
 from nat.http.errors import ApiError
-from nat.wire.openai_requests import CompletionRequest, DetokenizeIds, TokenizeText
-from nat.wire.openai_responses import DetokenizedText, TextChoice, TextCompletion, TokenizedText
+from nat.wire.openai_api import Choice, Completion, CompletionRequest, DetokenizedText, DetokenizeIds, TokenizeText
 
 
 class CompletionRoute:
@@ -71,12 +70,10 @@ class _TextWriter:
         self._id = f"cmpl-{secrets.token_hex(12)}"
         self._logprobs = LogprobWriter(service.loaded.tokenizer, as_token_ids=body.return_tokens_as_token_ids)
 
-    def whole(self, request: Request) -> str:
+    def whole(self, request: Request) -> Completion:
         self._service.remember(request.sequences)
         choices = [self._choice(s, s, self._service.text(s), offset=0, first=True) for s in request.sequences]
-        answer = self._answer(request, choices)
-        answer.usage = usage_of(request.sequences)
-        return answer.model_dump_json(exclude_unset=True)
+        return {**self._answer(request, choices), "usage": usage_of(request.sequences)}
 
     async def stream(self, request: Request, deltas: AsyncIterator[list[Delta]]) -> AsyncIterator[bytes]:
         """What each step adds, then the usage if it was requested."""
@@ -95,30 +92,28 @@ class _TextWriter:
                     parts.append(chunk_event(self._answer(request, [choice])))
                 yield b"".join(parts)
         if self._body.stream_options.include_usage:
-            last = self._answer(request, [])
-            last.usage = usage_of(request.sequences)
-            yield chunk_event(last)
+            yield chunk_event({**self._answer(request, []), "usage": usage_of(request.sequences)})
 
-    def _choice(self, part: Sequence | Delta, sequence: Sequence, text: str, *, offset: int, first: bool) -> TextChoice:
+    def _choice(self, part: Sequence | Delta, sequence: Sequence, text: str, *, offset: int, first: bool) -> Choice:
         """What a part of an answer adds to it, or the whole; the `first` one has the prompt."""
         body = self._body
-        choice = TextChoice(index=part.index, text=text, logprobs=None, finish_reason=part.finish_reason)
+        choice = Choice(index=part.index, text=text, logprobs=None, finish_reason=part.finish_reason)
         if body.logprobs is not None:
-            choice.logprobs = self._logprobs.text(part.token_ids, part.logprobs, part.top_logprobs, offset=offset)
+            choice["logprobs"] = self._logprobs.text(part.token_ids, part.logprobs, part.top_logprobs, offset=offset)
             if body.logprobs_temperature is not None:
-                choice.logprobs_temperature = body.logprobs_temperature
+                choice["logprobs_temperature"] = body.logprobs_temperature
         if body.return_token_ids:
-            choice.token_ids = part.token_ids
+            choice["token_ids"] = part.token_ids
             if first:
-                choice.prompt_token_ids = sequence.prompt_ids
+                choice["prompt_token_ids"] = sequence.prompt_ids
         if body.prompt_logprobs is not None:
-            choice.prompt_logprobs = self._logprobs.prompt(sequence.prompt_scores)
+            choice["prompt_logprobs"] = self._logprobs.prompt(sequence.prompt_scores)
         if part.finish_reason is not None and sequence.stop_reason is not None:
-            choice.stop_reason = sequence.stop_reason
+            choice["stop_reason"] = sequence.stop_reason
         return choice
 
-    def _answer(self, request: Request, choices: list[TextChoice]) -> TextCompletion:
-        return TextCompletion(
+    def _answer(self, request: Request, choices: list[Choice]) -> Completion:
+        return Completion(
             id=self._id,
             object="text_completion",
             created=self._service.now(),
@@ -140,7 +135,8 @@ class TokenRoutes:
         self._service.check_model(body.model)
         tokenizer = self._service.loaded.tokenizer
         ids = await asyncio.to_thread(tokenizer.encode, body.prompt, special=body.add_special_tokens)
-        return json_answer(TokenizedText(count=len(ids), max_model_len=self._service.loaded.max_seq_length, tokens=ids))
+        limit = self._service.loaded.max_seq_length
+        return json_answer({"count": len(ids), "max_model_len": limit, "tokens": ids, "token_strs": None})
 
     async def detokenize(self, http: HttpRequest) -> Response:
         """The text of some ids, special tokens included; an id that the tokenizer does not have gives no text."""

@@ -25,7 +25,7 @@ from typing import Any
 from nat.backend.tokenizer import ChatTokenizer, template_message
 from nat.backend.words.formats import REASONING, Format
 from nat.backend.words.reader import plain_content, read_answer
-from nat.wire.openai_responses import BrokenPrefix
+from nat.wire.openai_api import BrokenPrefix
 
 MAX_BYTES = 256 * 2**20
 ENTRY_BYTES = 300

@@ -1,9 +1,11 @@
 """Log probabilities in the two shapes of the OpenAI API, and those of prompts in vLLM's."""
 
+from typing import Any
+
 from nat.backend.inference.sequence import ScoredToken
 from nat.backend.tokenizer import ChatTokenizer, TokenText
-from nat.wire.openai_responses import Alternative, ChatLogprobs, PromptLogprob, TextLogprobs, TokenLogprob
 
+Json = dict[str, Any]
 Ranked = list[tuple[int, float]]
 
 
@@ -14,43 +16,49 @@ class LogprobWriter:
         self._tokenizer = tokenizer
         self._as_token_ids = as_token_ids
 
-    def chat(self, token_ids: list[int], logprobs: list[float], top: list[Ranked]) -> ChatLogprobs:
+    def chat(self, token_ids: list[int], logprobs: list[float], top: list[Ranked]) -> Json:
+        """One entry per sampled token, end-of-sequence tokens included."""
         content = []
-        for i, (token_id, logprob) in enumerate(zip(token_ids, logprobs, strict=True)):
-            token = self._read(token_id)
-            ranked = [(self._read(other), value) for other, value in top[i]] if top else []
-            others = [Alternative.model_construct(token=o.text, logprob=v, bytes=o.data) for o, v in ranked]
-            content.append(
-                TokenLogprob.model_construct(token=token.text, logprob=logprob, bytes=token.data, top_logprobs=others)
-            )
-        return ChatLogprobs.model_construct(content=content, refusal=None)
+        for i, token in enumerate(zip(token_ids, logprobs, strict=True)):
+            entry = self._token(*token)
+            entry["top_logprobs"] = [self._token(*other) for other in top[i]] if top else []
+            content.append(entry)
+        return {"content": content, "refusal": None}
 
-    def text(self, token_ids: list[int], logprobs: list[float], top: list[Ranked], *, offset: int) -> TextLogprobs:
-        """`offset` is where the first token begins in the choice's text, in characters."""
-        tokens = [self._read(token_id).text for token_id in token_ids]
+    def text(self, token_ids: list[int], logprobs: list[float], top: list[Ranked], *, offset: int) -> Json:
+        """Parallel lists over the sampled tokens; `offset` is where the first one begins in the choice's text."""
         offsets = []
         for token_id in token_ids:
             offsets.append(offset)
             offset += len(self._tokenizer.decode([token_id]))
-        alternatives = [{self._read(i).text: value for i, value in ranked} for ranked in top]
-        return TextLogprobs(
-            tokens=tokens, token_logprobs=logprobs, top_logprobs=alternatives or None, text_offset=offsets
-        )
+        return {
+            "tokens": [self._read(token_id).text for token_id in token_ids],
+            "token_logprobs": logprobs,
+            "top_logprobs": [{self._read(i).text: value for i, value in ranked} for ranked in top] or None,
+            "text_offset": offsets,
+        }
 
-    def prompt(self, scores: list[list[ScoredToken]]) -> list[dict[int, PromptLogprob] | None]:
-        """Scores of a prompt's tokens in vLLM's shape, with null for the first token."""
+    def prompt(self, scores: list[list[ScoredToken]]) -> list[dict[int, Json] | None]:
+        """For each token of a prompt, itself and alternatives by id, in vLLM's shape; nothing predicts the first."""
         return [
             None,
             *(
                 {
-                    each.token_id: PromptLogprob.model_construct(
-                        logprob=each.logprob, rank=each.rank, decoded_token=self._read(each.token_id).text
-                    )
+                    each.token_id: {
+                        "logprob": each.logprob,
+                        "rank": each.rank,
+                        "decoded_token": self._read(each.token_id).text,
+                    }
                     for each in entry
                 }
                 for entry in scores
             ),
         ]
+
+    def _token(self, token_id: int, logprob: float) -> Json:
+        """`bytes` is null if they are unknown."""
+        token = self._read(token_id)
+        return {"token": token.text, "logprob": logprob, "bytes": token.data}
 
     def _read(self, token_id: int) -> TokenText:
         token = self._tokenizer.token_text(token_id)

@@ -6,7 +6,7 @@ import secrets
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from starlette.responses import Response
 
@@ -15,10 +15,9 @@ from nat.backend.inference.sampler import derive_seed
 from nat.backend.inference.sequence import Request, SamplingParams, Sequence
 from nat.backend.model import LoadedModel
 from nat.backend.sampling import SamplingEngine
-from nat.backend.server.bodies import TOO_LONG
+from nat.backend.server.bodies import TOO_LONG, json_answer
 from nat.http.errors import ApiError
-from nat.wire.openai_requests import CompletionRequest, SamplingRequest
-from nat.wire.openai_responses import CompletionUsage, PromptTokens
+from nat.wire.openai_api import Completion, CompletionRequest, SamplingRequest
 from nat.wire.sampling import Sampling, read_sampling
 from nat.wire.serving import NOTICES
 
@@ -123,13 +122,14 @@ class Service:
                 sampling = read_sampling({"temperature": s.params.temperature, "top_p": s.params.top_p})
                 self.answers.remember(s.prompt_ids, s.token_ids, s.logprobs, sampling)
 
-    async def written(self, request: Request, write: Callable[[Request], str]) -> Response:
+    async def written(self, request: Request, write: Callable[[Request], Completion]) -> Response:
         """The response to a finished request; a large one is written in a thread, which does not block others."""
         size = sum(
             len(s.token_ids) * (1 + s.params.top_logprobs) + sum(map(len, s.prompt_scores)) for s in request.sequences
         )
-        content = write(request) if size < LARGE_ANSWER else await asyncio.to_thread(write, request)
-        return Response(content, media_type="application/json")
+        if size < LARGE_ANSWER:
+            return json_answer(write(request))
+        return await asyncio.to_thread(lambda: json_answer(write(request)))
 
     def text(self, sequence: Sequence) -> str:
         """The text of a finished sequence."""
@@ -170,11 +170,10 @@ class Service:
         return wanted or room
 
 
-def usage_of(sequences: list[Sequence]) -> CompletionUsage:
-    """Each prompt counts once, for any number of choices."""
+def usage_of(sequences: list[Sequence]) -> dict[str, Any]:
+    """The tokens of all choices, end-of-sequence tokens too; each prompt counts once, for any number of choices."""
     prompts = {id(s.prompt_ids): s for s in reversed(sequences)}
     prompt, completion = sum(len(s.prompt_ids) for s in prompts.values()), sum(len(s.token_ids) for s in sequences)
-    usage = CompletionUsage(prompt_tokens=prompt, completion_tokens=completion, total_tokens=prompt + completion)
-    if reused := sum(s.num_reused for s in prompts.values()):
-        usage.prompt_tokens_details = PromptTokens(cached_tokens=reused)
-    return usage
+    counts = {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
+    reused = sum(s.num_reused for s in prompts.values())
+    return {**counts, "prompt_tokens_details": {"cached_tokens": reused}} if reused else {**counts}

@@ -15,7 +15,7 @@ from transformers.utils.chat_parsing.response_templates import ResponseTemplateF
 
 from nat.backend.words.calls import Call, calls_in, parameters_of
 from nat.backend.words.formats import CALLS, CONTENT, Format, FormatRefused
-from nat.wire.openai_responses import CallStatus
+from nat.wire.openai_api import CallStatus
 
 _ID = re.compile(r"functions\.[\w.-]{1,128}:\w{1,128}")
 """An id with the function's name, as Kimi writes it."""

@@ -18,7 +18,7 @@ from nat.finetuning.diagnosis.window import EASY, HARD, Window
 from nat.finetuning.metrics import LOST_CALLS, SAME_ANSWER, SAME_SCORE
 from nat.runs.records import EpochRecord, Finding, after_epoch, epoch_number
 from nat.runs.rollouts import LeftOutCause
-from nat.wire.openai_responses import CallStatus
+from nat.wire.openai_api import CallStatus
 from nat.wire.rewards import equal
 
 

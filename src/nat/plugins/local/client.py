@@ -11,8 +11,7 @@ from nat.errors import BackendError
 from nat.http.service import ServiceClient, reason_of
 from nat.sizing.forecast import ForecastRequest, TrainingForecast
 from nat.wire.json import json_text
-from nat.wire.openai_requests import DetokenizeIds
-from nat.wire.openai_responses import DetokenizedText
+from nat.wire.openai_api import DetokenizedText, DetokenizeIds
 from nat.wire.serving import Health
 from nat.wire.texts import TokenizeAnswer, TokenizeRequest
 from nat.wire.training import (

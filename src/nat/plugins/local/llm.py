@@ -29,7 +29,7 @@ from nat.plugins.local.process import BackendProcess, running_backend
 from nat.registry.decorators import register_llm_provider
 from nat.wire.extras import install_hint, missing_packages
 from nat.wire.model_folder import TOKENIZER_CONFIG, has_chat_template
-from nat.wire.openai_requests import ChatCompletionRequest
+from nat.wire.openai_api import ChatCompletionRequest
 from nat.wire.serving import (
     CHECKPOINTS,
     LOCAL_PACKAGES,

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from nat.http.errors import ApiError, from_validation
 from nat.wire.json import Several
 from nat.wire.numbers import Amount, PositiveAmount
-from nat.wire.openai_requests import LONGEST_STOP
+from nat.wire.openai_api import LONGEST_STOP
 from nat.wire.sampling import MAX_TEMPERATURE
 from nat.wire.training import FILE_NAME
 

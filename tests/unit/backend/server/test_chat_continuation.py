@@ -4,7 +4,7 @@ import pytest
 
 from fakes.scripted_worker import ScriptedWorker
 from fakes.sse import chunks_of
-from nat.wire.openai_requests import SESSION_HEADER
+from nat.wire.openai_api import SESSION_HEADER
 
 TOOLS = [{"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}}]
 CALL = '<tool_call>{"arguments": {"a": 1}, "name": "add"}</tool_call>'

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from fakes.chat_families import FAMILIES, raw_text, split_otherwise
 from nat.backend.server.continuation import Chat, Continuations
-from nat.wire.openai_responses import BrokenPrefix
+from nat.wire.openai_api import BrokenPrefix
 
 TOKENIZERS = {name: family.tokenizer() for name, family in FAMILIES.items()}
 FAITHFUL = ["qwen2.5", "llama3", "mistral", "gemma"]

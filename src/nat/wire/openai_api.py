@@ -1,4 +1,4 @@
-"""The embedded backend's requests in the OpenAI API: chat and text completions.
+"""The OpenAI API of the embedded backend: requests for chat and text completions, and the answers.
 
 An unsupported option is an error unless it has its neutral value, since an option without effect would falsify an
 experiment. Bookkeeping of the SDKs is accepted and ignored, in messages too. So are unknown fields, if the validation's
@@ -6,7 +6,8 @@ context is a set, which then gets their names: clients of others send what their
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Self
+from enum import StrEnum
+from typing import Annotated, Any, Literal, Self, TypedDict
 
 from pydantic import (
     BaseModel,
@@ -283,3 +284,97 @@ class DetokenizeIds(ApiModel):
 
     model: str | None = None
     tokens: Several[int]
+
+
+class DetokenizedText(BaseModel):
+    """The answer to it."""
+
+    prompt: str
+
+
+class BrokenPrefix(StrEnum):
+    """Why the prompt of a chat does not contain the exact tokens of its earlier answers."""
+
+    NOT_SERVED = "not_served"
+    """The server does not remember the answers: examples in the prompt, another server's, or too old."""
+    ANSWER_EDITED = "answer_edited"
+    """The messages before an answer are known, but the server's answer to them was another."""
+    CONTEXT_CHANGED = "context_changed"
+    """An answer is known, but with other messages or tools before it."""
+    TEMPLATE_REWRITES = "template_rewrites"
+    """Messages and answers are unchanged, but the chat template renders them differently now."""
+
+
+class CallStatus(StrEnum):
+    """Why a tool call cannot be used: that of an unknown tool is passed on, all others stay text."""
+
+    UNCLOSED = "unclosed"
+    MALFORMED = "malformed"
+    UNKNOWN_TOOL = "unknown_tool"
+    NO_FORMAT = "no_format"
+    """An answer has no call, and no known format reads those of its model."""
+
+
+class AnswerMessage(TypedDict, total=False):
+    """The assistant's message, or a chunk's addition to it."""
+
+    role: Literal["assistant"]
+    content: str | None
+    refusal: None
+    reasoning_content: str
+    """The model's thinking, if its chat template tells it from the content."""
+    tool_calls: list[dict[str, Any]]
+
+
+class Choice(TypedDict, total=False):
+    """One answer, or a chunk's addition to it; the ids on request."""
+
+    index: int
+    message: AnswerMessage
+    delta: AnswerMessage
+    text: str
+    logprobs: dict[str, Any] | None
+    finish_reason: Literal["stop", "length", "tool_calls"] | None
+    stop_reason: str
+    """The stop string that ended it, as vLLM reports it; missing for the end of the text."""
+    prompt_token_ids: list[int]
+    token_ids: list[int]
+    lost_call: CallStatus
+    """With `token_ids`, why the first call that cannot be used cannot."""
+    logprobs_temperature: float
+    """Temperature T of the log probabilities, those of softmax(logits / T), if it is not 1."""
+    prompt_logprobs: list[dict[int, dict[str, Any]] | None]
+
+
+class Completion(TypedDict, total=False):
+    """`chat.completion`, `chat.completion.chunk` or `text_completion`."""
+
+    id: str
+    object: str
+    created: int
+    model: str
+    system_fingerprint: str | None
+    """`name@step` of the weights that answered."""
+    choices: list[Choice]
+    usage: dict[str, Any]
+    prompt_token_ids: list[int]
+    broken_prefix: BrokenPrefix
+    """Set if `prompt_token_ids` lack sampled tokens of the history."""
+
+
+class ErrorDetail(BaseModel):
+    """An error in the shape that the OpenAI SDKs read."""
+
+    message: str
+    type: str
+    """Kind of the error; `nat serve` gives the name of the exception's class."""
+    param: str | None = None
+    code: str | None = None
+
+
+class ErrorResponse(BaseModel):
+    """The body of every error response; it has the message in two places."""
+
+    error: ErrorDetail
+    detail: str
+    """The message again, for clients of FastAPI servers."""

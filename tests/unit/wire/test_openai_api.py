@@ -6,7 +6,7 @@ from openai.types.completion_create_params import CompletionCreateParamsBase as 
 from pydantic import ValidationError
 
 from nat.errors import findings_of
-from nat.wire.openai_requests import ChatCompletionRequest, CompletionRequest
+from nat.wire.openai_api import ChatCompletionRequest, CompletionRequest
 
 CALL = {"id": "call00001", "type": "function", "function": {"name": "look", "arguments": '{"q": "a"}'}}
 TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
