@@ -54,11 +54,10 @@ def check_credit(reward: RewardFunctionConfig | None, collected: TrajectoryColle
 
     Only its trajectories show whether a builder gives them.
     """
-    if reward is None or reward.credit == "outcome":
-        return
-    trajectories = [trajectory for group in collected.trajectories for trajectory in group]
-    if without := sum(trajectory.shaped_rewards is None for trajectory in trajectories):
-        found = f"'{reward.credit}', but {without} of {len(trajectories)} trajectories have no shaped_rewards"
+    every = [trajectory for group in collected.trajectories for trajectory in group]
+    without = sum(trajectory.shaped_rewards is None for trajectory in every)
+    if reward is not None and reward.credit != "outcome" and without:
+        found = f"'{reward.credit}', but {without} of {len(every)} trajectories have no shaped_rewards"
         raise ConfigError(
             [f"finetuning.reward_function.credit: {found}, so it would have no effect on them"],
             hint="use a trajectory builder that gives them, as the built-in ones do, or `credit: outcome`",
@@ -104,13 +103,12 @@ def check_trajectories(
     lines += [f"  {each}" for each in tally.failures]
     lines += [f"  {count} x {cause}" for cause, count in tally.causes.most_common() if cause.by_choice]
     if LeftOutCause.NO_TARGET_FUNCTION in tally.causes:
-        lines.append(
-            f"  target_functions: {', '.join(target_functions)}; LLM calls came from: {_names(tally.functions)}"
-        )
+        named = ", ".join(target_functions)
+        lines.append(f"  target_functions: {named}; LLM calls came from: {_names(tally.functions)}")
     if LeftOutCause.NO_TARGET_MODEL in tally.causes:
         suggestion = did_you_mean(str(target_model), tally.models)
         lines.append(f"  target_model: {target_model}; LLM calls went to: {_names(tally.models)}.{suggestion}")
-    message, hint = _with_explanation("\n".join(lines), remedy_of_left_out(tally, tally.failures), broken_by())
+    message, hint = _with_explanation("\n".join(lines), _remedy_of(tally, tally.failures), broken_by())
     raise NoTrajectories(message, hint=hint)
 
 
@@ -119,41 +117,36 @@ def check_failures(tally: RolloutTally, *, max_failure_rate: float, broken_by: E
     if tally.num_failed <= max_failure_rate * tally.num_rollouts:
         return
     failures = [each for each in tally.failures if each.cause in FAILURES]
-    share = tally.num_failed / tally.num_rollouts
-    message, hint = _with_explanation(
-        f"{tally.num_failed} of {tally.num_rollouts} rollouts failed ({share:.0%}; finetuning.max_failure_rate allows "
-        f"{max_failure_rate:.0%}): {'; '.join(map(str, failures))}",
-        remedy_of_left_out(tally, failures),
-        broken_by(),
-    )
+    seen = f"{tally.num_failed} of {tally.num_rollouts} rollouts failed ({tally.num_failed / tally.num_rollouts:.0%}"
+    allowed = f"finetuning.max_failure_rate allows {max_failure_rate:.0%}): {'; '.join(map(str, failures))}"
+    message, hint = _with_explanation(f"{seen}; {allowed}", _remedy_of(tally, failures), broken_by())
     raise TooManyFailures(message, hint=hint)
 
 
 def check_signal(epochs: Sequence[EpochRecord], config: GuardsConfig, compares: Compares = "group") -> None:
     """Raise `NoLearningSignal` if the last epochs had nothing to compare."""
     recent = epochs[-config.epochs_without_signal :]
-    if len(recent) < config.epochs_without_signal or not all(_without_signal(e, compares) for e in recent):
+    without = list(takewhile(lambda epoch: _without_signal(epoch, compares), reversed(epochs)))
+    if len(without) < config.epochs_without_signal:
         return
     # A run that has learned before explains nothing as a whole.
     causes, of_recent = (
         diagnosis_of(Window(each, guards=config, compares=compares, ended=False)).findings for each in (epochs, recent)
     )
     likely = (causes or of_recent)[:2]
-    without = list(takewhile(lambda epoch: _without_signal(epoch, compares), reversed(epochs)))
     few = len(without) < _MOST_WITHOUT and sum(epoch.num_trajectories for epoch in without) < _ENOUGH_TO_TELL
     hard = bool(likely) and likely[0].cause == too_hard.name
     if hard and few and "epochs_without_signal" not in config.model_fields_set:
         return  # a model that succeeds once in a while may have had no luck; a number that the user set is final
-    fallen = Window(epochs, guards=config).fallen
     seen = ", ".join(f"{e.groups_without_difference} of {e.num_groups}" for e in recent)
-    low, high = min(e.min_reward for e in recent), max(e.max_reward for e in recent)
     trained = ", ".join(f"{e.trained_groups} of {e.filtered_groups} submitted" for e in recent)
+    submitted = f"groups trained: {trained}" if any(e.filtered_groups for e in recent) else "none was submitted"
+    rewards = f"rewards from {min(e.min_reward for e in recent):g} to {max(e.max_reward for e in recent):g}"
+    fallen = Window(epochs, guards=config).fallen and (not causes or causes[0].cause == rate_too_high.name)
     message, hint = _with_explanation(
-        f"nothing to learn from in {_span(recent)}: groups whose rewards are all equal: {seen}; "
-        + (f"groups trained: {trained}; " if any(e.filtered_groups for e in recent) else "none was submitted; ")
-        + f"rewards from {low:g} to {high:g}",
+        f"nothing to learn from in {_span(recent)}: groups whose rewards are all equal: {seen}; {submitted}; {rewards}",
         " Or: ".join(map(str, likely)) or "Raise num_generations, or use a more varied model.",
-        explanation_of(epochs, config) if fallen and (not causes or causes[0].cause == rate_too_high.name) else None,
+        explanation_of(epochs, config) if fallen else None,
     )
     raise NoLearningSignal(message, hint=hint)
 
@@ -221,21 +214,19 @@ def _without_signal(epoch: EpochRecord, compares: Compares) -> bool:
     return share_of_equal(epoch, compares) == 1 or epoch.trained_groups == 0
 
 
-def remedy_of_left_out(tally: RolloutTally, failures: Sequence[FailureCount]) -> str:
+def _remedy_of(tally: RolloutTally, failures: Sequence[FailureCount]) -> str:
     """The remedy for the first, most frequent, of `failures`."""
     cause = LeftOutCause(failures[0].cause)
-    if cause.failure:
-        return remedy_of(cause)
-    if cause in (LeftOutCause.NO_TARGET_FUNCTION, LeftOutCause.NO_TARGET_MODEL):
-        return (wrong_target if tally.functions else calls_lost).remedy
-    if cause is LeftOutCause.NO_LOGPROBS:
-        return calls_lost.remedy
-    if cause is LeftOutCause.TOO_STALE:
-        return (
-            "Let the server name its weights in each answer (system_fingerprint must be the job's policy_version), or "
-            "set finetuning.max_staleness to 0."
-        )
-    return "See the run's trajectories/ folder: each line says why its rollout was left out."
+    of_target = (wrong_target if tally.functions else calls_lost).remedy
+    remedies = {
+        LeftOutCause.NO_TARGET_FUNCTION: of_target,
+        LeftOutCause.NO_TARGET_MODEL: of_target,
+        LeftOutCause.NO_LOGPROBS: calls_lost.remedy,
+        LeftOutCause.TOO_STALE: "Let the server name its weights in each answer (system_fingerprint must be the job's "
+        "policy_version), or set finetuning.max_staleness to 0.",
+    }
+    other = "See the run's trajectories/ folder: each line says why its rollout was left out."
+    return remedy_of(cause) if cause.failure else remedies.get(cause, other)
 
 
 def _names(counts: Counter[str]) -> str:
