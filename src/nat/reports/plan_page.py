@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from nat.finetuning.dry_run import FinetunePlan
+from nat.finetuning.dry_run import FinetunePlan, PlannedStage
 from nat.finetuning.verdict import MIN_DIFFERING
 from nat.reports.text import labelled
 from nat.sizing.memory import bytes_text, memory_rows
@@ -21,53 +21,35 @@ def plan_text(plan: FinetunePlan) -> str:
 
 
 def _rows(plan: FinetunePlan) -> Iterator[Row]:
-    """What the phases have in common, and each by itself; or the whole of a run without phases."""
-    if not plan.phases:
-        yield "Parts", f"{plan.trajectory_builder} → {plan.trainer_adapter}, run by {plan.trainer}"
+    """What the phases have in common, and each by itself."""
     yield from (("LLM", f"{name}: {where}") for name, where in plan.llms.items())
     yield "Trained on", f"calls made in {', '.join(plan.target_functions)}, to {plan.target_model or 'any model'}"
     yield "Reward", plan.reward or "computed by the builder"
-    for own in plan.phases or [plan]:
-        if plan.phases:
-            yield "Phase", f"{own.phase}"
-            yield "Parts", f"{own.trajectory_builder} → {own.trainer_adapter}, run by {own.trainer}"
-        if (found := own.forecast) is not None:
-            steps = "1 optimizer step" if found.optimizer_steps == 1 else f"{found.optimizer_steps} optimizer steps"
-            yield "Place", found.place
-            yield "Update", f"{steps}, learning rate {found.learning_rate:.2g}, in {found.dtype} on {found.device}"
-        yield from _amounts(own)
-        yield from _memory(own)
+    for stage in plan.stages:
+        yield from _stage(plan, stage)
+    yield from _calls(plan)
     yield from _verdict(plan)
 
 
-def _amounts(plan: FinetunePlan) -> Iterator[Row]:
-    yield "Epochs", str(plan.num_epochs)
-    count = plan.rollouts_per_epoch
-    if count is None:
+def _stage(plan: FinetunePlan, stage: PlannedStage) -> Iterator[Row]:
+    if stage.phase:
+        yield "Phase", stage.phase
+    yield "Parts", f"{stage.trajectory_builder} → {stage.trainer_adapter}, run by {stage.trainer}"
+    yield "Epochs", str(stage.num_epochs)
+    if stage.rollouts_per_epoch is None:
         yield "Rollouts", "chosen by the builder"
-        return
-    place = "" if (ray := plan.rollouts) is None else f", in {ray.workers} processes on Ray ({ray.ray})"
-    if plan.nodes:
-        place += ": " + ", ".join(f"{number} on {node}" for node, number in plan.nodes.items())
-    examples = f"{count} per epoch, from {plan.num_examples} examples"
-    yield "Rollouts", f"{examples}, {plan.max_concurrency} at a time{place}"
-    in_all = plan.num_epochs * count + plan.held_out_rollouts
-    held_out = f" and {plan.held_out_rollouts:,} of validations" if plan.num_held_out else ""
-    yield "", f"{in_all:,} in all: {plan.num_epochs * count:,} of epochs{held_out}"
-    if plan.judges:
-        each, calls = ", ".join(plan.judges), len(plan.judges)
-        yield "Judge calls", f"{count * calls:,} per epoch, {in_all * calls:,} in all (one per rollout by {each})"
     else:
-        yield "Judge calls", "none: no evaluator names an LLM"
-    if (budget := plan.budget) is not None:
-        priced = f"calls of {', '.join(budget.prices)} have a price"
-        yield "Budget", priced if budget.limit is None else f"ends before {budget.limit:g} is exceeded; {priced}"
-
-
-def _memory(plan: FinetunePlan) -> Iterator[Row]:
-    if (found := plan.forecast) is None:
+        place = "" if (ray := plan.rollouts) is None else f", in {ray.workers} processes on Ray ({ray.ray})"
+        if plan.nodes:
+            place += ": " + ", ".join(f"{number} on {node}" for node, number in plan.nodes.items())
+        examples = f"{stage.rollouts_per_epoch} per epoch, from {plan.num_examples} examples"
+        yield "Rollouts", f"{examples}, {plan.max_concurrency} at a time{place}"
+    if (found := stage.forecast) is None:
         yield "Memory", "not known: the backend is elsewhere, or the builder chooses how much it plays"
         return
+    steps = "1 optimizer step" if found.optimizer_steps == 1 else f"{found.optimizer_steps} optimizer steps"
+    yield "Place", found.place
+    yield "Update", f"{steps}, learning rate {found.learning_rate:.2g}, in {found.dtype} on {found.device}"
     if found.disk:
         more = f"{bytes_text(found.checkpoint)} more while a checkpoint is written"
         yield "Disk", f"{bytes_text(found.disk)} for checkpoints and the model, {more}; rollouts come on top"
@@ -78,11 +60,30 @@ def _memory(plan: FinetunePlan) -> Iterator[Row]:
     yield "Time", "is said after the first epoch"
 
 
+def _calls(plan: FinetunePlan) -> Iterator[Row]:
+    """What all stages play together."""
+    known = [
+        stage.num_epochs * stage.rollouts_per_epoch for stage in plan.stages if stage.rollouts_per_epoch is not None
+    ]
+    validated = (plan.num_held_out or 0) * sum(stage.num_validations for stage in plan.stages)
+    in_all = sum(known) + validated
+    if known:
+        held_out = f" and {validated:,} of validations" if validated else ""
+        yield "In all", f"{in_all:,} rollouts: {sum(known):,} of epochs{held_out}"
+    if not plan.judges:
+        yield "Judge calls", "none: no evaluator names an LLM"
+    elif known:
+        yield "Judge calls", f"{in_all * len(plan.judges):,} (one per rollout by {', '.join(plan.judges)})"
+    if (budget := plan.budget) is not None:
+        priced = f"calls of {', '.join(budget.prices)} have a price"
+        yield "Budget", priced if budget.limit is None else f"ends before {budget.limit:g} is exceeded; {priced}"
+
+
 def _verdict(plan: FinetunePlan) -> Iterator[Row]:
     if plan.num_held_out is None:
         yield "Held-out", "none (no verdict without a validation dataset)"
         return
-    ends = "after each phase" if plan.phases else "after"
+    ends = "after each phase" if len(plan.stages) > 1 else "after"
     yield "Held-out", f"{plan.num_held_out} examples, before, every {plan.validation_interval} epochs, and {ends}"
     if plan.smallest_improvement is None:
         yield "Can show", f"nothing: a verdict takes at least {MIN_DIFFERING} held-out examples"

@@ -28,13 +28,11 @@ async def test_a_dry_run_resolves_counts_builds_and_plays_one_example_with_a_scr
         with project.registered():
             plan = await dry_run(project.given(validation_dataset=str(project.held_out), validation_interval=3))
         assert server.requests == []
-    assert (plan.num_examples, plan.num_generations, plan.rollouts_per_epoch) == (4, 2, 8)
+    [stage] = plan.stages
+    assert (plan.num_examples, stage.num_generations, stage.rollouts_per_epoch) == (4, 2, 8)
     assert (plan.num_held_out, plan.validation_interval) == (8, 3)
-    assert (plan.trainer, plan.trajectory_builder, plan.trainer_adapter) == (
-        "test_trainer",
-        "test_builder",
-        "test_adapter",
-    )
+    parts = (stage.trainer, stage.trajectory_builder, stage.trainer_adapter)
+    assert parts == ("test_trainer", "test_builder", "test_adapter")
     assert plan.warnings == []
     assert (project.built, project.closed) == (2, 2)
     assert not project.output_dir.exists()

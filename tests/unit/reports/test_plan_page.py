@@ -6,20 +6,27 @@ from fakes.finetuning_project import forecast_with
 from nat.data_models.evaluate import RayRollouts
 from nat.data_models.finetuning import BudgetConfig
 from nat.data_models.llm_usage import PriceConfig
-from nat.finetuning.dry_run import FinetunePlan
+from nat.finetuning.dry_run import FinetunePlan, PlannedStage
 from nat.reports.plan_page import plan_text
 
-PLAN = FinetunePlan(
+STAGE = PlannedStage(
+    phase=None,
     trainer="t",
     trajectory_builder="b",
     trainer_adapter="a",
+    num_epochs=10,
+    num_generations=8,
+    rollouts_per_epoch=80,
+    num_validations=3,
+    forecast=forecast_with(),
+)
+PLAN = FinetunePlan(
+    stages=[STAGE],
     reward="match",
     target_functions=["<workflow>"],
     target_model="student",
     llms={"student": "somewhere"},
-    num_epochs=10,
     num_examples=50,
-    num_generations=8,
     max_concurrency=4,
     num_held_out=40,
     validation_interval=5,
@@ -27,9 +34,7 @@ PLAN = FinetunePlan(
     free_disk=40 * 10**9,
     warnings=["beware"],
     config_text="secret_key_of_yaml: 1",
-    rollouts_per_epoch=80,
     judges=["judge"],
-    forecast=forecast_with(),
     smallest_improvement=0.15,
     smallest_with_changes=0.25,
 )
@@ -39,12 +44,16 @@ def lines(**changes) -> list[str]:
     return [" ".join(line.split()) for line in plan_text(PLAN.model_copy(update=changes)).splitlines()]
 
 
+def with_forecast(**changes) -> list[PlannedStage]:
+    return [STAGE.model_copy(update={"forecast": forecast_with(**changes)})]
+
+
 def test_amounts():
     """Rollouts and judge calls, per epoch and in all, with three validations of 40 examples."""
     found = lines()
     assert "Rollouts 80 per epoch, from 50 examples, 4 at a time" in found
-    assert "920 in all: 800 of epochs and 120 of validations" in found
-    assert "Judge calls 80 per epoch, 920 in all (one per rollout by judge)" in found
+    assert "In all 920 rollouts: 800 of epochs and 120 of validations" in found
+    assert "Judge calls 920 (one per rollout by judge)" in found
     assert "secret_key_of_yaml" not in "".join(found)
 
 
@@ -59,14 +68,14 @@ def test_a_budget_has_its_limit_and_the_llms_with_a_price():
 
 def test_the_disk_that_a_run_takes():
     """Checkpoints and model, what is needed while one is written, and what is free."""
-    found = lines(forecast=forecast_with(disk=33 * 10**8, checkpoint=16 * 10**8))
+    found = lines(stages=with_forecast(disk=33 * 10**8, checkpoint=16 * 10**8))
     assert any(line.startswith("Disk 3.3 GB") and "1.6 GB more while a checkpoint is written" in line for line in found)
     assert "Output runs, where 40.0 GB are free" in found
 
 
 def test_memory_of_each_way_to_train():
     """What it takes, and whether it fits into what is free."""
-    found = lines(forecast=forecast_with(available=3 * 10**9))
+    found = lines(stages=with_forecast(available=3 * 10**9))
     assert "Memory 3.0 GB may be taken; 4 chats at a time, rows of 512 tokens; predicted, to some 20 %" in found
     assert "all weights, float32 8.0 GB does not fit, 5.0 GB too much" in found
     assert "LoRA, rank 16, float32 2.0 GB fits, 1.0 GB to spare" in found
