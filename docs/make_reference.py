@@ -17,6 +17,7 @@ from families_page import families_page
 from python_page import python_page
 from records_page import records_page
 from reference_tables import cell, table
+from update_metrics import OF_COMPLETIONS, OF_SERVER, OF_TEACHER, UPDATE
 
 from nat.backend.algorithms.registry import BUILT_IN, FACTORS, find_algorithm, resolve
 from nat.cli.main import cli
@@ -24,7 +25,6 @@ from nat.data_models.finetuning import GuardsConfig
 from nat.finetuning.diagnosis.conditions import CONDITIONS, Condition
 from nat.finetuning.metrics import EPOCH
 from nat.registry.description import fields_of
-from nat.wire.metrics import OF_COMPLETIONS, OF_SERVER, OF_TEACHER, UPDATE
 from nat.wire.training import TrainingConfig
 
 REFERENCE = Path(__file__).parent / "reference"

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache, cached_property, partial
 from hashlib import blake2b
+from inspect import signature
 from itertools import chain
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -27,12 +28,16 @@ from nat.backend.words.samples import TOOLS, after_answer
 from nat.errors import ModelNotSupported, describe_error
 from nat.wire.json import parse_json, without_surrogates
 from nat.wire.openai_api import joined_text
-from nat.wire.serving import NO_VARIABLE, NOTICES, RESERVED
+from nat.wire.serving import NOTICES
 
 notices = logging.getLogger(NOTICES)
 
 REPLACEMENT = "\ufffd"
 """What a decoder returns for bytes that are not (yet) a whole character."""
+_RESERVED = {"conversations", "messages", "strftime_now", "bos_token", "eos_token", "pad_token", "unk_token"}.union(
+    signature(PreTrainedTokenizerBase.apply_chat_template).parameters
+)
+"""Names that are no variables of a template: arguments of its renderer, and what the tokenizer gives."""
 _CONTEXT = 4
 """Tokens that decide how the next ones are written, such as the bytes of a character."""
 
@@ -129,9 +134,10 @@ class ChatTokenizer:
             _ = self.words
 
     def _check_variables(self, variables: Mapping[str, Any]) -> None:
-        reserved = RESERVED | self.hf.special_tokens_map.keys()
+        reserved = _RESERVED | self.hf.special_tokens_map.keys()
         if names := sorted(reserved.intersection(variables)):
-            raise ChatNotRendered(f"{', '.join(names)}: {NO_VARIABLE}", param="chat_template_kwargs")
+            message = f"{', '.join(names)}: not a variable of a chat template but an argument of its renderer"
+            raise ChatNotRendered(message, param="chat_template_kwargs")
 
     @cached_property
     def size(self) -> int:

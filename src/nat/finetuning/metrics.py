@@ -2,7 +2,7 @@
 
 Names have the prefixes reward/ rollout/ val/ drift/ train/ time/ cost/. Metrics that the backend reports of its job get
 the prefix train/ unless they have one of these. An unknown metric is absent. `EPOCH` describes each metric, and
-`nat.wire.metrics` those of the embedded backend.
+`docs/update_metrics.py` those of the embedded backend.
 """
 
 import re

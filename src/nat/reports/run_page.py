@@ -32,7 +32,7 @@ from nat.runs.records import (
     total_of,
 )
 from nat.sizing.memory import bytes_text
-from nat.wire.metrics import LEFT_OUT
+from nat.wire.training import LEFT_OUT
 
 _ROWS = 12
 """Epochs in the table, spread over the run."""

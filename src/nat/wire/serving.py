@@ -11,7 +11,6 @@ from pkgutil import resolve_name
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import (
-    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -60,57 +59,9 @@ BEST_CHECKPOINT = "best"
 """In CHECKPOINTS, a link to the checkpoint that a client keeps as the best so far; it is never deleted."""
 PROTOCOLS = "nat.backend.protocols"
 """Entry-point group of further protocols of the backend; each value is a class of options."""
+_OF_VLLM = {"tensor_parallel", "vllm_command", "vllm_args", "vllm_startup_timeout", "vllm_url", "vllm_api_key"}
 SERVER_URL = "^https?://[^/]"
 """Pattern of a server's address."""
-
-
-def output_place(llm: str, *, several: bool) -> str:
-    """Where the backend of a trained LLM writes, in the run's folder; `several` if the run trains others, too."""
-    return f"{LLMS}/{llm}" if several else ""
-
-
-def check_words(text: str | None) -> str | None:
-    """Refuse a command line that a shell could not split into words.
-
-    Raises:
-        ValueError: a quotation is not closed.
-
-    """
-    try:
-        shlex.split(text or "")
-    except ValueError as error:
-        raise ValueError(f"{text!r} cannot be split into words, as in a shell: {error}") from error
-    return text
-
-
-def check_device(name: str) -> str:
-    """Refuse what is no device.
-
-    Raises:
-        ValueError: with the names that there are.
-
-    """
-    if re.fullmatch(r"auto|cpu|cuda(:\d{1,3})?", name, re.ASCII) is None:
-        raise ValueError(f"expected 'auto', 'cpu', 'cuda' or 'cuda:N' (the N-th GPU, from 0), got {name!r}")
-    return name
-
-
-RESERVED = frozenset(
-    (
-        *("add_generation_prompt", "chat_template", "continue_final_message", "conversation", "conversations"),
-        *("documents", "kwargs", "max_length", "messages", "padding", "return_assistant_tokens_mask", "return_dict"),
-        *("return_tensors", "sanitize_control_tokens", "self", "strftime_now", "tokenize", "tokenizer_kwargs", "tools"),
-        *("truncation", "bos_token", "eos_token", "pad_token", "unk_token"),
-    )
-)
-"""Names that are no variables of a template: arguments of its renderer, and what the tokenizer gives."""
-NO_VARIABLE = "not a variable of a chat template but an argument of its renderer"
-
-
-def _unreserved(variables: dict[str, JsonValue]) -> dict[str, JsonValue]:
-    if reserved := sorted(RESERVED & variables.keys()):
-        raise ValueError(f"{', '.join(reserved)}: {NO_VARIABLE}")
-    return variables
 
 
 def _mapping(value: object) -> object:
@@ -171,7 +122,7 @@ class BackendOptions(BaseModel):
     """Memory in MB of the prefix cache, per model, for earlier prompts and answers; default: 1/16 of what is free."""
     threads: int | None = Field(default=None, ge=1)
     """CPU threads per operation; default: one for each core, and one to sample from a small model."""
-    chat_template_kwargs: Annotated[dict[str, JsonValue], AfterValidator(_unreserved), BeforeValidator(_mapping)] = {}
+    chat_template_kwargs: Annotated[dict[str, JsonValue], BeforeValidator(_mapping)] = {}
     """Variables of the model's chat template for everything that does not set them, such as `enable_thinking: false` of
     Qwen3."""
     response_template: Annotated[dict[str, Any], BeforeValidator(_mapping)] | None = None
@@ -186,8 +137,41 @@ class BackendOptions(BaseModel):
     keep_last: int = Field(default=2, ge=1)
     """Number of newest checkpoints to keep."""
 
-    _words = field_validator("vllm_command", "vllm_args")(check_words)
-    _known_device = field_validator("device")(check_device)
+    @field_validator("vllm_command", "vllm_args")
+    @classmethod
+    def _are_words(cls, text: str | None) -> str | None:
+        try:
+            shlex.split(text or "")
+        except ValueError as error:
+            raise ValueError(f"{text!r} cannot be split into words, as in a shell: {error}") from error
+        return text
+
+    @field_validator("device")
+    @classmethod
+    def _is_device(cls, name: str) -> str:
+        if re.fullmatch(r"auto|cpu|cuda(:\d{1,3})?", name, re.ASCII) is None:
+            raise ValueError(f"expected 'auto', 'cpu', 'cuda' or 'cuda:N' (the N-th GPU, from 0), got {name!r}")
+        return name
+
+    @model_validator(mode="after")
+    def _fit_the_engine(self) -> Self:
+        """A resolved configuration has the defaults of all options; these are accepted."""
+        if self.engine == "embedded":
+            if idle := sorted(_OF_VLLM & self.model_dump(exclude_defaults=True).keys()):
+                raise ValueError(f"{', '.join(idle)}: no effect with engine embedded; leave it out")
+        elif self.loads_in_4bit:
+            raise ValueError(
+                "load_in_4bit: vLLM would sample from the base weights before they are rounded to four bits, and "
+                "disagree with the learner; use engine embedded, or leave it out"
+            )
+        if self.vllm_url is not None and "@" in self.vllm_url:
+            raise ValueError("vllm_url has a login; leave it out, and set vllm_api_key")
+        return self
+
+    @property
+    def loads_in_4bit(self) -> bool:
+        """The base weights are held in four bits."""
+        return False
 
 
 class ServeOptions(BackendOptions):
@@ -241,8 +225,11 @@ class ServeOptions(BackendOptions):
             raise ValueError("resume needs output_dir, the folder of the checkpoints")
         if self.load_in_4bit and self.lora_rank is None:
             raise ValueError("load_in_4bit: weights of four bits cannot be trained; set lora_rank, or leave it out")
-        check_engine(self, load_in_4bit=self.load_in_4bit)
         return self
+
+    @property
+    def loads_in_4bit(self) -> bool:
+        return self.load_in_4bit
 
     @property
     def name(self) -> str:
@@ -273,30 +260,6 @@ class AdapterServeOptions(ServeOptions):
                 "leave it out"
             )
         return self
-
-
-_OF_VLLM = {"tensor_parallel", "vllm_command", "vllm_args", "vllm_startup_timeout", "vllm_url", "vllm_api_key"}
-
-
-def check_engine(options: BackendOptions, *, load_in_4bit: bool) -> None:
-    """Refuse vLLM's options without vLLM, four bits with it, and a URL with a login.
-
-    A resolved configuration has the defaults of all options; these are accepted.
-
-    Raises:
-        ValueError: with their names.
-
-    """
-    if options.engine == "embedded":
-        if idle := sorted(_OF_VLLM & options.model_dump(exclude_defaults=True).keys()):
-            raise ValueError(f"{', '.join(idle)}: no effect with engine embedded; leave it out")
-    elif load_in_4bit:
-        raise ValueError(
-            "load_in_4bit: vLLM would sample from the base weights before they are rounded to four bits, and disagree "
-            "with the learner; use engine embedded, or leave it out"
-        )
-    if options.vllm_url is not None and "@" in options.vllm_url:
-        raise ValueError("vllm_url has a login; leave it out, and set vllm_api_key")
 
 
 def handover(options: ServeOptions, secrets: Iterable[str] = ()) -> bytes:

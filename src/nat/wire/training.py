@@ -24,6 +24,11 @@ Aggregation = Literal["token_mean", "seq_mean", "constant"]
 GradientCheckpointing = Literal["auto", True, False]
 FILE_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}"
 """Pattern of a name that a client chooses and that files get."""
+LEFT_OUT = "left_out_"
+"""How the metrics begin that name messages of a role which the chat template has left out."""
+TRAINED_CALLS, TRAINED_TOKENS = "server_trained_calls", "server_trained_tokens"
+CHECK_CALLS, CHECK_TOKENS = "server_check_calls", "server_check_tokens"
+"""Metrics of an update on a Tinker server, which charges for them."""
 _LARGEST = 2**31 - 1
 """Of a count: larger ones are slips, and do not fit into a float."""
 

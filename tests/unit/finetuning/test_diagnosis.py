@@ -1,6 +1,7 @@
 """Each condition by its numbers, the warnings of the last epochs, and what explains a fall."""
 
 import pytest
+from update_metrics import UPDATE
 
 from fakes.run_records import NOON, epoch_record, epoch_records, rollout_record, validation_record
 from nat.data_models.finetuning import GuardsConfig
@@ -13,7 +14,6 @@ from nat.finetuning.metrics import EPOCH, SAME_ANSWER, SAME_SCORE, metrics_of_ro
 from nat.runs.journal import Journal
 from nat.runs.records import CommonAnswer, Phase, TrainingPhase
 from nat.runs.rollouts import LeftOutCause
-from nat.wire.metrics import UPDATE
 
 GUARDS = GuardsConfig()
 KL, WEIGHTS, ENTROPY = "train/approx_kl", "train/update_ratio", "train/entropy"

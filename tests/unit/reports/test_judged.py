@@ -1,11 +1,12 @@
 """The numbers that conditions judge."""
 
+from update_metrics import OF_TEACHER, UPDATE
+
 from fakes.run_records import epoch_record, epoch_records
 from nat.data_models.finetuning import GuardsConfig
 from nat.finetuning.diagnosis.conditions import CONDITIONS, truncation
 from nat.finetuning.metrics import EPOCH
 from nat.reports.judged import JUDGED, judged_numbers
-from nat.wire.metrics import OF_TEACHER, UPDATE
 
 
 def test_each_metric_and_condition_exists():

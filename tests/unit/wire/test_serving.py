@@ -54,10 +54,3 @@ def test_anything_else_is_refused(given):
     """The error has what was given and what was wanted."""
     with pytest.raises(ValidationError, match=r"expected a mapping|valid dictionary"):
         options(chat_template_kwargs=given)
-
-
-@pytest.mark.parametrize("name", ["chat_template", "messages", "strftime_now", "eos_token"])
-def test_arguments_of_the_renderer_are_no_variables(name):
-    """A configuration names them before anything is loaded."""
-    with pytest.raises(ValidationError, match=f"{name}: not a variable of a chat template"):
-        options(chat_template_kwargs={name: "x", "thinking": True})

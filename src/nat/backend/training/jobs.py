@@ -24,9 +24,9 @@ from nat.backend.training.job_table import Job, JobTable
 from nat.backend.training.learner import Elsewhere, OnStep, Report
 from nat.backend.training.program import ProgramUpdate
 from nat.errors import AlgorithmError
-from nat.wire.metrics import LEFT_OUT
 from nat.wire.serving import EXPORTS
 from nat.wire.training import (
+    LEFT_OUT,
     ExportedModel,
     JobState,
     ResolvedTraining,

@@ -1,4 +1,4 @@
-"""Metrics of an update, as sums over sampled tokens; `nat.wire.metrics` describes each of them.
+"""Metrics of an update, as sums over sampled tokens; `docs/update_metrics.py` describes each of them.
 
 The sums stay on the device until the end, so that metrics never make the device wait.
 

@@ -15,7 +15,6 @@ from pydantic import (
     SecretStr,
     ValidationError,
     field_validator,
-    model_validator,
 )
 
 from nat.builder.builder import Builder
@@ -32,12 +31,11 @@ from nat.wire.model_folder import TOKENIZER_CONFIG, has_chat_template
 from nat.wire.openai_api import ChatCompletionRequest
 from nat.wire.serving import (
     CHECKPOINTS,
+    LLMS,
     LOCAL_PACKAGES,
     BackendOptions,
     ServeOptions,
-    check_engine,
     environment_keys,
-    output_place,
 )
 
 _MODEL_SECONDS = 120.0
@@ -123,11 +121,6 @@ class LocalModelConfig(BackendOptions, LLMBaseConfig, name="local"):
             raise ValueError("; ".join(map(str, findings_of(error)))) from None
         return fields
 
-    @model_validator(mode="after")
-    def _fit_the_engine(self) -> Self:
-        check_engine(self, load_in_4bit=self.loads_in_4bit)
-        return self
-
     @property
     def most_at_a_time(self) -> int:
         return self.max_num_seqs
@@ -194,7 +187,7 @@ async def local_llm(config: LocalModelConfig, builder: Builder) -> AsyncGenerato
     with tempfile.TemporaryDirectory(prefix="nat-backend-") as scratch:
         name, trained = str(builder.llm_name), builder.trained_llms
         serves, several = bool(trained) and name not in trained, len(trained) > 1
-        folder = None if serves or builder.run_dir is None else builder.run_dir / output_place(name, several=several)
+        folder = None if serves or builder.run_dir is None else builder.run_dir / (f"{LLMS}/{name}" if several else "")
         log_name = f"backend_{name}.log" if serves or several else "backend.log"
         log_path = (builder.run_dir or Path(scratch)) / log_name
         options = block.options(folder, os.environ)

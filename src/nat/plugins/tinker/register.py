@@ -19,10 +19,9 @@ from nat.plugins.local.llm import LocalModelConfig, local_llm
 from nat.registry.decorators import register_llm_provider, register_trainer_adapter
 from nat.sizing.forecast import ForecastRequest, TrainingForecast
 from nat.tinker.options import TinkerRemoteOptions
-from nat.wire.metrics import CHECK_CALLS, CHECK_TOKENS, TRAINED_CALLS, TRAINED_TOKENS
 from nat.wire.model_folder import is_adapter, is_model
 from nat.wire.serving import CHECKPOINTS, LOCAL_PACKAGES, SERVER_URL, BackendOptions, ServeOptions
-from nat.wire.training import JobState
+from nat.wire.training import CHECK_CALLS, CHECK_TOKENS, TRAINED_CALLS, TRAINED_TOKENS, JobState
 
 _USED = {
     "chat_template_kwargs",

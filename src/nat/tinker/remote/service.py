@@ -17,8 +17,8 @@ import httpx
 from nat.errors import BackendError, EngineFailed, describe_error
 from nat.http.client import blocking_client
 from nat.tinker.options import TinkerRemoteOptions
-from nat.wire.metrics import CHECK_CALLS, CHECK_TOKENS, TRAINED_CALLS, TRAINED_TOKENS
 from nat.wire.numbers import is_logprob
+from nat.wire.training import CHECK_CALLS, CHECK_TOKENS, TRAINED_CALLS, TRAINED_TOKENS
 
 logger = logging.getLogger(__name__)
 

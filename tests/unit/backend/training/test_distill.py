@@ -4,6 +4,7 @@ from random import Random
 
 import pytest
 import torch
+from update_metrics import UPDATE
 
 from fakes.gradients import trained
 from fakes.training_batches import random_groups, random_row
@@ -11,7 +12,6 @@ from nat.backend.algorithms.registry import resolve
 from nat.backend.attention import PackedRows, packed_logits
 from nat.backend.training.batch import make_batch
 from nat.errors import UpdateRejected
-from nat.wire.metrics import UPDATE
 from nat.wire.training import Span, TrainingConfig, TrainingGroup, TrainingRow
 
 

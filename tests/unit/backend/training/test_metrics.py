@@ -1,4 +1,4 @@
-"""An update's metrics match their definitions in `nat.wire.metrics`."""
+"""An update's metrics match their definitions in `docs/update_metrics.py`."""
 
 from math import exp, log
 

@@ -6,7 +6,8 @@ token counts once in each pass, with its values in that pass.
 
 from collections.abc import Mapping
 
-LEFT_OUT = "left_out_"
+from nat.wire.training import CHECK_CALLS, CHECK_TOKENS, LEFT_OUT, TRAINED_CALLS, TRAINED_TOKENS
+
 UPDATE: Mapping[str, str] = {
     "trained_groups": "Groups that carried loss; the other submitted groups had no difference in reward.",
     "trained_rollouts": "Rollouts that carried loss.",
@@ -81,8 +82,6 @@ OF_TEACHER: Mapping[str, str] = {
 }
 """Those that only `distill` has."""
 
-TRAINED_CALLS, TRAINED_TOKENS = "server_trained_calls", "server_trained_tokens"
-CHECK_CALLS, CHECK_TOKENS = "server_check_calls", "server_check_tokens"
 OF_SERVER: Mapping[str, str] = {
     TRAINED_CALLS: "Batches that a Tinker server was sent for their gradient.",
     TRAINED_TOKENS: "Tokens of these batches, with the empty rows that servers which compile get.",
