@@ -88,8 +88,8 @@ def check(calls) -> None:
     seen = [SeenCall(call=call, function="") for call in calls]
     graph = ConversationGraph(seen)
     assert broken_by(graph.conversations) == {}
-    [merged] = graph.rows
-    assert merged.row.num_sampled == sum(len(call.token_ids) for call in calls)
+    [row] = graph.rows
+    assert row.num_sampled == sum(len(call.token_ids) for call in calls)
 
 
 @pytest.mark.parametrize("length", [1, 12])

@@ -27,14 +27,6 @@ class CallTokens:
     """The weights that sampled the answer; None if it does not name them."""
 
 
-@dataclass(frozen=True)
-class MergedRow:
-    """A finished row, and the model that sampled in it."""
-
-    model: str
-    row: TrainingRow
-
-
 @dataclass
 class _OpenRow:
     model: str
@@ -86,13 +78,9 @@ class OpenRows:
             self._rows.append(_OpenRow(model=call.model))
         return number, self._rows[number].add(call)
 
-    def finished(self) -> list[MergedRow]:
+    def finished(self) -> list[TrainingRow]:
         """The rows in which something was sampled, in the order in which they began."""
-        return [
-            MergedRow(row.model, TrainingRow(token_ids=row.token_ids, spans=row.spans))
-            for row in self._rows
-            if row.spans
-        ]
+        return [TrainingRow(token_ids=row.token_ids, spans=row.spans) for row in self._rows if row.spans]
 
 
 def merge(calls: Iterable[CallTokens]) -> list[TrainingRow]:
@@ -100,4 +88,4 @@ def merge(calls: Iterable[CallTokens]) -> list[TrainingRow]:
     rows = OpenRows()
     for call in calls:
         rows.put(call, rows.continued_by(call))
-    return [merged.row for merged in rows.finished()]
+    return rows.finished()

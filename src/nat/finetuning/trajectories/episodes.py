@@ -1,4 +1,4 @@
-"""Conversations as the guide's episode, one item per message; and the rows of episodes that plug-ins made.
+"""Conversations as the guide's episode, one item per message; and the rows of an episode.
 
 A sampled answer carries its logprobs and, in its metadata, the exact tokens. An assistant message that the
 policy did not sample (a few-shot example, a history rewritten by the agent) stays as context with empty
@@ -37,7 +37,7 @@ def episode(threads: Sequence[Thread], rewards: Mapping[int, float] | None = Non
 
 
 def rows_of_episode(trajectory: Trajectory, *, model: str | None) -> list[TrainingRow]:
-    """The rows of a trajectory that a plug-in made, read from its items; only what `model` sampled, if it is given.
+    """The rows of a trajectory, merged from its answers; only what `model` sampled, if it is given.
 
     Raises:
         InvalidTrajectories: it has shaped rewards, but not one for each answer.
@@ -46,14 +46,6 @@ def rows_of_episode(trajectory: Trajectory, *, model: str | None) -> list[Traini
     answers = trajectory.answers
     found = [_tokens(item, value) for item, value in zip(answers, _values(trajectory, answers), strict=True)]
     return merge(call for call in found if call is not None and model in {None, call.model})
-
-
-def fingerprint(item: EpisodeItem) -> int:
-    """Hash of all that training reads from an answer."""
-    call = _tokens(item, None)
-    tokens = None if call is None else (call.model, tuple(call.prompt), tuple(call.sampled), tuple(call.logprobs))
-    facts = item.metadata or {}
-    return hash((tokens, facts.get("logprobs_temperature"), facts.get("finish_reason")))
 
 
 def _item(message: Message, seen: SeenCall | None, shared: dict[str, Any], rewards: Mapping[int, float]) -> EpisodeItem:

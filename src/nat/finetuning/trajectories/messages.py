@@ -17,7 +17,7 @@ from typing import Any
 from nat.finetuning.trajectories.calls import SeenCall, tokens_of_call
 from nat.runs.rollouts import AnswerRecord, Beginning, ConversationRecord
 from nat.wire.json import parse_json
-from nat.wire.rows import CallTokens, MergedRow, OpenRows
+from nat.wire.rows import CallTokens, OpenRows
 from nat.wire.training import Span, TrainingRow
 
 Message = dict[str, Any]
@@ -112,7 +112,7 @@ class ConversationGraph:
             self._add(seen, tokens_of_call(seen.call, value))
 
     @property
-    def rows(self) -> list[MergedRow]:
+    def rows(self) -> list[TrainingRow]:
         """The rows in the order in which they began; usually one for each conversation with exact tokens."""
         return self._rows.finished()
 

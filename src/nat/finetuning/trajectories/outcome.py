@@ -17,7 +17,7 @@ from nat.finetuning.trajectories.calls import SeenCall, Selection, Target, calls
 from nat.finetuning.trajectories.credit import credit_answers
 from nat.finetuning.trajectories.episodes import episode
 from nat.finetuning.trajectories.messages import ConversationGraph, Thread, conversations
-from nat.finetuning.trajectories.rows import RecordedTrajectory, broken_by
+from nat.finetuning.trajectories.rows import broken_by
 from nat.runs.rollouts import LeftOutCause, RolloutRecord
 from nat.wire.training import TrainingRow
 
@@ -86,9 +86,8 @@ def scored(
     except EvaluationError as error:
         return unscored(item, generation, str(error), target), None
     graph = ConversationGraph(chosen.calls, None if credited is None else credited.returns)
-    threads, merged, causes = graph.conversations, graph.rows, broken_by(graph.conversations)
+    threads, rows, causes = graph.conversations, graph.rows, broken_by(graph.conversations)
     facts |= {"broken_prefixes": sum(causes.values()), "broken_by": causes}
-    rows = [each.row for each in merged]
     record = _record(item, generation, seen, threads, chosen.of_target, rows=rows, **facts)
     details = _details(record, chosen)
     earned: dict[int, float] = {}
@@ -99,13 +98,12 @@ def scored(
         earned = dict(zip(places, credited.rewards, strict=True))
         by_call = dict(zip(places, credited.returns, strict=True))
         shaped_rewards = [by_call[call.at] for thread in threads for call in thread.sampled.values()]
-    named = {"id": record.example_id, "generation": generation, "reasoning": score.reasoning, "rows": len(merged)}
-    trajectory = RecordedTrajectory(
+    named = {"id": record.example_id, "generation": generation, "reasoning": score.reasoning, "rows": len(rows)}
+    trajectory = Trajectory(
         episode=episode(threads, earned),
         reward=reward,
         shaped_rewards=shaped_rewards,
         metadata=metadata | details | named,
-        rows=merged,
     )
     return record, trajectory
 

@@ -1,47 +1,18 @@
-"""Trajectories as the training rows of an exact backend.
-
-The built-in builders pass on the rows that were merged from the calls; for other trajectories, rows are read from the
-items of the episode.
-"""
+"""Trajectories as the training rows of an exact backend, read from the answers as a plug-in has left them."""
 
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
-from pydantic import Field, PrivateAttr
+from pydantic import Field
 
 from nat.data_models.finetuning import Trajectory, TrajectoryCollection
 from nat.errors import InvalidTrajectories, NoTrajectories
 from nat.finetuning.trajectories.calls import tokens_of_call
-from nat.finetuning.trajectories.episodes import fingerprint, rows_of_episode
+from nat.finetuning.trajectories.episodes import rows_of_episode
 from nat.finetuning.trajectories.messages import Thread
-from nat.wire.rows import MergedRow
 from nat.wire.texts import Conversation
 from nat.wire.training import TrainingGroup, TrainingRollout
-
-
-class RecordedTrajectory(Trajectory):
-    """A trajectory with the rows that were merged from its calls.
-
-    Plug-ins may treat it as a `Trajectory` and change it: the rows are used only while the answers and the shaped
-    rewards are those that they were made with.
-    """
-
-    rows: list[MergedRow] = Field(exclude=True, repr=False)
-    _made_with: int = PrivateAttr()
-
-    def model_post_init(self, _context: Any, /) -> None:
-        self._made_with = self._fingerprint()
-
-    @property
-    def rows_are_current(self) -> bool:
-        """False if a plug-in has changed what the rows were made with, even within an item."""
-        return self._fingerprint() == self._made_with
-
-    def _fingerprint(self) -> int:
-        shaped = self.shaped_rewards
-        return hash((tuple(map(fingerprint, self.answers)), None if shaped is None else tuple(shaped)))
 
 
 @dataclass(frozen=True)
@@ -113,10 +84,7 @@ def check_no_preferences(collection: TrajectoryCollection) -> None:
 
 
 def _rollout(trajectory: Trajectory, model: str | None) -> TrainingRollout | None:
-    if isinstance(trajectory, RecordedTrajectory) and trajectory.rows_are_current:
-        rows = [merged.row for merged in trajectory.rows if model in {None, merged.model}]
-    else:
-        rows = rows_of_episode(trajectory, model=model)
+    rows = rows_of_episode(trajectory, model=model)
     truncated = any((item.metadata or {}).get("finish_reason") == "length" for item in trajectory.answers)
     return TrainingRollout(reward=trajectory.reward, rows=rows, truncated=truncated) if rows else None
 

@@ -55,7 +55,7 @@ def test_a_conversation_is_a_row(plan, alike):
     """With exact tokens, a conversation is a row in the journal and for the backend."""
     made, _ = tree(plan, exact=True, answer=lambda number: "a" if alike else f"a{number}")
     graph = ConversationGraph(calls_of(steps(*made)))
-    threads, rows = graph.conversations, [merged.row for merged in graph.rows]
+    threads, rows = graph.conversations, graph.rows
     assert [row.token_ids for row in rows] == [whole(thread) for thread in threads]
     trajectory = Trajectory(episode=episode(threads), reward=1.0)
     (group,) = training_groups(TrajectoryCollection(trajectories=[[trajectory]], run_id="r"))

@@ -7,9 +7,9 @@ from nat.data_models.finetuning import DPOItem, EpisodeItem, EpisodeItemRole, Tr
 from nat.errors import InvalidTrajectories, NoTrajectories
 from nat.finetuning.trajectories.calls import Target, calls_of
 from nat.finetuning.trajectories.episodes import episode
-from nat.finetuning.trajectories.messages import ConversationGraph, conversations
+from nat.finetuning.trajectories.messages import conversations
 from nat.finetuning.trajectories.outcome import scored
-from nat.finetuning.trajectories.rows import RecordedTrajectory, broken_by, training_groups
+from nat.finetuning.trajectories.rows import broken_by, training_groups
 
 
 def causes(*calls):
@@ -67,9 +67,7 @@ def test_other_builders_need_only_fill_the_items():
 
 
 def recorded(*calls, shaped=None):
-    rows = ConversationGraph(calls_of(steps(*calls)), shaped).rows
-    plain = trajectory("a", 1.0, *calls)
-    return RecordedTrajectory(**dict(plain) | {"shaped_rewards": shaped, "rows": rows})
+    return trajectory("a", 1.0, *calls).model_copy(update={"shaped_rewards": shaped})
 
 
 def sent(*trajectories, model=None):
