@@ -23,7 +23,7 @@ from nat.finetuning.trajectories.calls import token_logprobs
 from nat.finetuning.trajectories.groups import has_signal, rollout_key, statistics_of
 from nat.runs.records import EpochRecord, JobRecord, PurposeUsage, count_of, epoch_number
 from nat.runs.rollouts import LeftOutCause, RolloutRecord, tally, usage_by_purpose
-from nat.wire.training import JobStatus
+from nat.wire.training import JobStatus, TrainingRow
 
 _USAGE = TypeAdapter(PurposeUsage)
 
@@ -44,6 +44,11 @@ class PlayedEpoch:
     """False if the trajectories come from a file."""
     compared: bool = True
     """False if the algorithm compares no rewards, so that a group needs no difference."""
+
+    @property
+    def rows(self) -> Sequence[TrainingRow]:
+        """Those that were submitted."""
+        return [row for record in self.records if record.left_out is None for row in record.rows]
 
 
 def with_signal(collection: TrajectoryCollection, *, across_groups: bool) -> TrajectoryCollection:
@@ -144,7 +149,6 @@ def epoch_record(
 
 def submitted_job(ref: TrainingJobRef, played: PlayedEpoch, at: datetime) -> JobRecord:
     """The record of a submitted job; its id is the backend's if the reference names one, else the trainer's."""
-    rows = [row for record in played.records if record.left_out is None for row in record.rows]
     return JobRecord(
         id=ref.job_id or played.chosen.job_id or f"{ref.run_id}-{epoch_number(played.epoch):06d}",
         epoch=played.epoch,
@@ -152,7 +156,7 @@ def submitted_job(ref: TrainingJobRef, played: PlayedEpoch, at: datetime) -> Job
         status=JobStatus.PENDING,
         num_groups=len(played.chosen.trajectories),
         num_trajectories=sum(map(len, played.chosen.trajectories)),
-        num_rows=len(rows),
+        num_rows=len(played.rows),
         began_with=(ref.metadata or {}).get("began_with"),
         submitted_at=at,
     )
@@ -163,9 +167,8 @@ def finished_job(job: JobRecord, status: TrainingJobStatus, played: PlayedEpoch,
     version, reported_steps = ((status.metadata or {}).get(name) for name in ("policy_version", "steps"))
     done = status.status is JobStatus.COMPLETED
     metrics = reported_metrics(status)
-    rows = [row for record in played.records if record.left_out is None for row in record.rows]
-    submitted_tokens = sum(row.num_sampled for row in rows)
-    if not rows:  # the builder records none; the log probabilities of the answers count them
+    submitted_tokens = sum(row.num_sampled for row in played.rows)
+    if not played.rows:  # the builder records none; the log probabilities of the answers count them
         trajectories = (trajectory for group in played.chosen.trajectories for trajectory in group)
         answers = (answer for trajectory in trajectories for answer in trajectory.answers)
         submitted_tokens = sum(len(token_logprobs(answer.logprobs) or ()) for answer in answers)

@@ -25,15 +25,6 @@ async def check_health(adapter: TrainerAdapter) -> None:
         )
 
 
-async def check_servers(given: FinetuneRunConfig, builder: WorkflowBuilder, adapter: TrainerAdapter) -> None:
-    """Raise BackendUnreachable if an LLM's server, the backend or the run's endpoint does not answer."""
-    await builder.probe_llms()
-    await check_health(adapter)
-    if given.endpoint is not None:
-        async with open_remote(given.endpoint, trains=True):
-            pass
-
-
 async def dead_server(
     error: BaseException, given: FinetuneRunConfig, builder: WorkflowBuilder, adapter: TrainerAdapter
 ) -> BackendUnreachable | None:
@@ -46,7 +37,11 @@ async def dead_server(
             await asyncio.sleep(_REAPED_SECONDS)
         await check_llm_servers(builder)
         if isinstance(error, NoTrajectories | TooManyFailures):
-            await check_servers(given, builder, adapter)
+            await builder.probe_llms()
+            await check_health(adapter)
+            if given.endpoint is not None:
+                async with open_remote(given.endpoint, trains=True):
+                    pass
     except BackendUnreachable as cause:
         return cause
     except ANY_FAILURE:  # the boundary of a plug-in's check, which must not hide why the run ended

@@ -436,8 +436,8 @@ def too_easy(window: Window, bound: float) -> Seen | None:
 
 # Updates
 
-USUAL_REACH, LEAST_RATE = 0.2, 0.1
-"""What an update usually reaches (see `reach_of`), and the least share of the default learning rate."""
+USUAL_REACH = 0.2
+"""What an update usually reaches (see `reach_of`)."""
 USUAL_ROLLOUTS = 32
 """Rollouts per optimizer step of the defaults; more of them give smoother, but fewer steps."""
 LENGTH_DRIFT = 1.25
@@ -465,29 +465,24 @@ def untrained(window: Window, bound: float) -> Seen | None:
 @condition(
     title="The updates change almost nothing",
     bound=0.02,
-    healthy=f"an update can change the outcome of more than {{bound:.0%}} of the rollouts, at more than "
-    f"{LEAST_RATE:.0%} of the default learning rate",
+    healthy="an update can change the outcome of more than {bound:.0%} of the rollouts",
     remedy="A warm-up that is longer than the run has the same effect.",
 )
 def rate_too_low(window: Window, bound: float) -> Seen | None:
     reaches = [reach for epoch in window.updated if (reach := reach_of(epoch.metrics)) is not None]
-    reach = median(reaches) if reaches else None
-    rate, usual = max(window.values(RATE), default=None), max(window.values(USUAL_RATE), default=None)
-    shortened = any(kept < 1 for kept in window.values(KEPT))  # then `max_kl` has lowered the rate
-    share = None if rate is None or usual is None or shortened else rate / usual
-    lost = max(0 if reach is None else 1 - reach / bound, 0 if share is None else 1 - share / LEAST_RATE)
-    if lost <= 0:
+    reach = median(reaches) if reaches else bound
+    if reach >= bound:
         return None
-    seen = [] if reach is None else [f"an update changes the outcome of at most {max(reach, 1e-4):.2%} of the rollouts"]
-    seen += [] if share is None else [f"the learning rate is {share:.1%} of this model's default"]
+    rate, usual = max(window.values(RATE), default=None), max(window.values(USUAL_RATE), default=None)
     if rate is None:
         advice = "Raise the learning rate."
     elif usual is not None and rate < usual / 2:
         advice = f"Use this model's default learning rate, {usual:.2g} ({rate:.2g} was used)."
     else:
-        higher = rate * min(1000, USUAL_REACH / max(reach or USUAL_REACH, 1e-6))
+        higher = rate * min(1000, USUAL_REACH / max(reach, 1e-6))
         advice = f"Raise the learning rate ({rate:.2g} was used; try {higher:.1g})."
-    return Seen(lost, ", and ".join(seen), advice)
+    seen = f"an update changes the outcome of at most {max(reach, 1e-4):.2%} of the rollouts"
+    return Seen(1 - reach / bound, seen, advice)
 
 
 def reach_of(metrics: Mapping[str, float]) -> float | None:
