@@ -101,7 +101,6 @@ OWN: Mapping[str, str] = {
     "nat.backend.pretraining": "ASSISTANT END TOOL UNKNOWN USER Schedule make_tokenizer write_chat_model",
     "nat.finetuning.interfaces.trainer_adapter": "CheckpointKeeper KeptCheckpoint Recipe TakesOver TrainsElsewhere",
     "nat.finetuning.progress": "RunProgress",
-    "nat.finetuning.recording_trainer": "RecordingTrainer",
     "nat.finetuning.trainer": "EpochTrainer",
     "nat.finetuning.trajectories.rows": "training_groups",
     "nat.preferences.pairs": "PairRule",

@@ -4,9 +4,9 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from time import monotonic
 
 from nat.data_models.finetuning import TrajectoryCollection
-from nat.finetuning.run_context import Stopwatch
 from nat.runs.rollouts import RolloutRecord
 
 
@@ -29,7 +29,7 @@ class RolloutsAhead:
     def __init__(self) -> None:
         self._tasks: deque[asyncio.Task[CollectedRollouts]] = deque()
         self._ended = 0.0
-        self._watch: Stopwatch | None = None
+        self._began: float | None = None
 
     def __len__(self) -> int:
         return len(self._tasks)
@@ -37,7 +37,7 @@ class RolloutsAhead:
     @property
     def seconds(self) -> float:
         """Seconds in which rollouts were played so far."""
-        return self._ended + (0.0 if self._watch is None else self._watch.total)
+        return self._ended + (0.0 if self._began is None else monotonic() - self._began)
 
     def admit(self, epoch: int, play: Play) -> None:
         """Play an epoch as soon as those before it are played."""
@@ -64,8 +64,8 @@ class RolloutsAhead:
         if before is not None:
             await asyncio.wait({before})
             before.result()  # an epoch after a failed one is not played
-        self._watch = Stopwatch()
+        self._began = monotonic()
         try:
             return await play()
         finally:
-            self._ended, self._watch = self.seconds, None
+            self._ended, self._began = self.seconds, None

@@ -6,7 +6,7 @@ from pathlib import Path
 from shlex import quote
 
 from nat.finetuning.interfaces.trainer_adapter import CheckpointKeeper, TrainerAdapter
-from nat.finetuning.run_context import RunContext
+from nat.finetuning.run_log import RunLog
 from nat.finetuning.summary import path_in_run
 from nat.runs.records import BestEpoch, BestMeasure
 from nat.wire.serving import CHECKPOINTS, LLMS
@@ -20,7 +20,7 @@ LAST_MODEL = "model"
 
 
 async def keep_if_best(
-    adapter: TrainerAdapter, run: RunContext, *, epoch: int, scores: Mapping[int, float], measure: BestMeasure
+    adapter: TrainerAdapter, run: RunLog, *, epoch: int, scores: Mapping[int, float], measure: BestMeasure
 ) -> None:
     """Keep the current weights, those after `epoch` epochs, if none scored as high; of equal ones the earliest stays.
 
@@ -36,10 +36,9 @@ async def keep_if_best(
         found = {"weights": kept.name, "checkpoint": folder, "others": others}
         record = record.model_copy(update=found)
     run.append(record)
-    logger.info("Best so far: %s", record)
 
 
-async def export_best(adapter: TrainerAdapter, run: RunContext) -> Path | None:
+async def export_best(adapter: TrainerAdapter, run: RunLog) -> Path | None:
     """Write the best weights as a model, if the run keeps some."""
     path = await adapter.export_best(BEST_MODEL) if isinstance(adapter, CheckpointKeeper) else None
     best = run.journal.best()

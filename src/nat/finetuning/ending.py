@@ -3,7 +3,8 @@
 import asyncio
 import logging
 from asyncio import CancelledError
-from dataclasses import replace
+from collections.abc import Sequence
+from typing import Any
 
 from nat.errors import (
     BackendUnreachable,
@@ -18,12 +19,14 @@ from nat.finetuning.best_model import BEST_MODEL, saved_results
 from nat.finetuning.budget import budget_of
 from nat.finetuning.diagnosis.gather import explanation, findings_of
 from nat.finetuning.interfaces.finetuning_runner import Trainer
-from nat.finetuning.run_context import RunContext
+from nat.finetuning.run_log import RunLog
 from nat.finetuning.summary import compared, summarise
 from nat.finetuning.validation import no_verdict, validate
+from nat.finetuning.verdict import Comparison
+from nat.runs.folder import write_files
 from nat.runs.journal import Journal
 from nat.runs.preemption import Preempted, resume_command
-from nat.runs.records import RunState, after_epoch
+from nat.runs.records import Finding, RunState, RunSummary, after_epoch
 from nat.wire.training import JobStatus
 
 logger = logging.getLogger(__name__)
@@ -35,7 +38,7 @@ _CANNOT_BE_JUDGED = (BackendUnreachable, EvaluationError, JournalError, StorageE
 """After these errors, a validation would fail as well."""
 
 
-async def judge_after(error: BaseException, trainer: Trainer, run: RunContext) -> None:
+async def judge_after(error: BaseException, trainer: Trainer, run: RunLog) -> None:
     """Play the held-out examples with the last weights, unless that was done or cannot be done; never raises.
 
     The servers must be alive. An interrupted run has only some seconds.
@@ -68,10 +71,10 @@ def _not_judged(journal: Journal, epochs: int, *, interrupted: bool) -> str | No
     return None
 
 
-async def _judged(trainer: Trainer, epochs: int, run: RunContext, limit: float | None) -> str | None:
+async def _judged(trainer: Trainer, epochs: int, run: RunLog, limit: float | None) -> str | None:
     """Validate; returns why that failed."""
     # In a task of its own, since a task that was cancelled cannot tell a further cancellation from the first.
-    task = asyncio.create_task(validate(trainer, epochs, replace(run, total_epochs=epochs)))
+    task = asyncio.create_task(validate(trainer, epochs, run, last=True))
     try:
         async with asyncio.timeout(limit):
             await task
@@ -83,43 +86,66 @@ async def _judged(trainer: Trainer, epochs: int, run: RunContext, limit: float |
     return None
 
 
-async def summarised(error: BaseException, run: RunContext, *, seconds: float) -> list[str]:
-    """Write the summary of a run that ended by an error; returns it for people: verdict, saved results, causes.
+def summary_of(
+    run: RunLog, *, state: RunState, ended_early: str | None, judged_epoch: int, causes: Sequence[Finding], **found: Any
+) -> tuple[RunSummary, Comparison | None]:
+    """The summary of what the journal has, and the verdict about the weights after `judged_epoch` epochs."""
+    journal = run.journal
+    epochs, validations = journal.epochs(), journal.validations()
+    comparison = compared(validations, judged_epoch)
+    summary = summarise(
+        run.run_id,
+        comparison,
+        journal.jobs(),
+        played=epochs,
+        validations=validations,
+        epochs=len(epochs),
+        judged_epoch=judged_epoch,
+        state=state,
+        ended_early=ended_early,
+        seconds=run.seconds,
+        best=journal.best(),
+        causes=causes,
+        phases=journal.phases(),
+        budget=budget_of(journal),
+        **found,
+    )
+    return summary, comparison
 
-    That of a run that was preempted has no plot and no causes, which take time.
+
+async def end_after(error: BaseException, run: RunLog) -> list[str]:
+    """Record the end and the summary of a run that ended by an error; a failing disk must not hide why.
+
+    Returns the summary for people: verdict, saved results, causes. That of a run that was preempted has no plot and no
+    causes, which take time.
     """
     journal, run_dir, preempted = run.journal, shown(run.journal.run_dir), isinstance(error, Preempted)
+    state, reason = _state_after(error), str(error) or type(error).__name__
+    if isinstance(error, CancelledError) and not str(error):
+        reason = "canceled"
     try:
-        best, epochs, validations = journal.best(), journal.epochs(), journal.validations()
+        run.end(state, reason)
+        validations = journal.validations()
         judged = validations[-1].epoch if validations else 0
         causes = [] if preempted else await findings_of(run_dir, ended=True)
-        comparison = compared(validations, judged)
-        summary = summarise(
-            run.run_id,
-            comparison,
-            journal.jobs(),
-            played=epochs,
-            validations=validations,
-            epochs=len(epochs),
+        best, best_model = journal.best(), BEST_MODEL if (run_dir / BEST_MODEL).is_dir() else None
+        summary, comparison = summary_of(
+            run,
+            state=state,
+            ended_early=reason,
             judged_epoch=judged,
-            state=_state_after(error),
-            ended_early=_reason(error),
-            seconds=seconds,
-            model=None,
-            best=best,
-            best_model=BEST_MODEL if (run_dir / BEST_MODEL).is_dir() else None,
             causes=causes,
-            phases=journal.phases(),
-            budget=budget_of(journal),
+            model=None,
+            best_model=best_model,
         )
         if preempted:
             run.append(summary)
         else:
-            await run.record_summary(summary)
-        run.write_files()
-    except (OSError, NatError) as second:  # the journal may be gone, and the run may have ended because of that
-        if not isinstance(second, JournalError):
-            logger.error("the run's summary could not be written: %s", describe_error(second))
+            await run.summarised(summary)
+        write_files(journal)
+    except (OSError, NatError) as second:
+        if not (isinstance(error, JournalError) and isinstance(second, JournalError)):  # else it is why the run ended
+            logger.error("the run's end could not be recorded: %s", describe_error(second))
         return saved_results(run_dir, None)
     verdict = [] if comparison is None else [f"Verdict {after_epoch(judged)}: {comparison.sentence}"]
     news = [cause for cause in causes if cause.seen not in str(error)]
@@ -128,23 +154,8 @@ async def summarised(error: BaseException, run: RunContext, *, seconds: float) -
     return [*verdict, *saved_results(run_dir, best), *explanation(news, run_dir), *goes_on]
 
 
-def end_after(error: BaseException, run: RunContext) -> None:
-    """Record how the run ended; a failing disk must not hide why."""
-    try:
-        run.end(_state_after(error), _reason(error))
-    except (OSError, NatError) as second:
-        if isinstance(error, JournalError) and isinstance(second, JournalError):
-            return  # the run has ended because the journal cannot be written
-        logger.error("the run's end could not be recorded: %s", describe_error(second))
-
-
 def _state_after(error: BaseException) -> RunState:
     """How a run ends by this error."""
     if isinstance(error, Preempted):
         return RunState.INTERRUPTED
     return RunState.CANCELED if isinstance(error, CancelledError | KeyboardInterrupt) else RunState.FAILED
-
-
-def _reason(error: BaseException) -> str:
-    """The error in the run's record."""
-    return str(error) or ("canceled" if isinstance(error, CancelledError) else type(error).__name__)

@@ -85,6 +85,9 @@ class Said:
 class Warned(Said):
     """Likewise, of something that is likely wrong; it stands in the log as well."""
 
+    cause: str | None = None
+    """What it is about, if it is not to be explained twice."""
+
 
 @dataclass(frozen=True, slots=True)
 class StateChanged:

@@ -5,6 +5,7 @@ jobs ended: an epoch goes from one `finalize` to the end of its job.
 """
 
 from collections.abc import Callable, Mapping
+from time import monotonic
 from typing import Any, cast
 
 from nat.data_models.finetuning import TrainingJobStatus, TrajectoryCollection
@@ -14,8 +15,8 @@ from nat.finetuning.events import EpochBegun
 from nat.finetuning.interfaces.finetuning_runner import Trainer
 from nat.finetuning.interfaces.trainer_adapter import TrainerAdapter
 from nat.finetuning.interfaces.trajectory_builder import TrajectoryBuilder
-from nat.finetuning.recording_trainer import record_epoch, record_finished, record_rollouts, record_submitted
-from nat.finetuning.run_context import RunContext, Stopwatch
+from nat.finetuning.run_log import RunLog
+from nat.finetuning.trainer import record_finished, record_submitted
 from nat.finetuning.trajectories.groups import records_of
 from nat.runs.records import JobRecord
 from nat.runs.rollouts import RolloutRecord
@@ -48,10 +49,10 @@ class _Envelope:
 class _Epochs:
     """The epochs of a trainer as its components see them."""
 
-    def __init__(self, trainer: Trainer, builder: TrajectoryBuilder, adapter: TrainerAdapter, run: RunContext) -> None:
+    def __init__(self, trainer: Trainer, builder: TrajectoryBuilder, adapter: TrainerAdapter, run: RunLog) -> None:
         self._trainer, self._builder, self._adapter, self._run = trainer, builder, adapter, run
         self._next = run.first_epoch
-        self._watch = Stopwatch()
+        self._began = monotonic()
         self._collected: TrajectoryCollection | None = None
         self._records: list[RolloutRecord] = []
         self._jobs: dict[str, tuple[JobRecord, PlayedEpoch]] = {}
@@ -73,7 +74,7 @@ class _Epochs:
         known = {id(trajectory) for group in collected.trajectories for trajectory in group}
         if all(id(trajectory) in known for group in chosen.trajectories for trajectory in group):  # else copies
             records = marked(records, collected, chosen, self._trainer.run_config.curriculum_learning)
-        record_rollouts(run, number, records)
+        run.rollouts_played(number, records)
         plays, compares = self._builder.trajectory_builder_config.plays, self._adapter.recipe.compares != "nothing"
         played = PlayedEpoch(number, chosen.run_id, collected, chosen, records, played=plays, compared=compares)
         self._jobs[repr(ref)] = record_submitted(run, played, ref), played
@@ -82,7 +83,8 @@ class _Epochs:
         if not status.status.final or (found := self._jobs.pop(repr(ref), None)) is None:
             return
         job = record_finished(self._run, *found, status)
-        config, seconds, self._watch = self._trainer.run_config, self._watch.total, Stopwatch()
+        config, now = self._trainer.run_config, monotonic()
+        seconds, self._began = now - self._began, now
         if found[1].collected.trajectories:
             record = epoch_record(
                 found[1],
@@ -93,7 +95,7 @@ class _Epochs:
                 job=job.metrics,
                 budget=None if config is None else config.budget,
             )
-            await record_epoch(self._run, record)
+            await self._run.epoch_ended(record)
 
     def check(self) -> None:
         """Raise if the trainer is done, and nothing was there to train on, or nothing was submitted."""
@@ -113,7 +115,7 @@ class _Epochs:
 
 
 async def run_foreign(
-    trainer: Trainer, builder: TrajectoryBuilder, adapter: TrainerAdapter, run: RunContext, num_epochs: int
+    trainer: Trainer, builder: TrajectoryBuilder, adapter: TrainerAdapter, run: RunLog, num_epochs: int
 ) -> list[TrainingJobStatus]:
     """Run the trainer's epochs, and record them.
 

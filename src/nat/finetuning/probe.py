@@ -4,6 +4,7 @@ import logging
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
+from time import monotonic
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
@@ -21,7 +22,7 @@ from nat.finetuning.health import check_health, dead_server
 from nat.finetuning.interfaces.finetuning_runner import Trainer
 from nat.finetuning.interfaces.trajectory_builder import TrajectoryBuilder, abandoned_on_error
 from nat.finetuning.plan import Plan, resolve
-from nat.finetuning.run_context import Stopwatch, utc_now
+from nat.finetuning.run_log import utc_now
 from nat.finetuning.runtime import LOADING, build_components
 from nat.finetuning.stage import Stage, playing_stage
 from nat.finetuning.trajectories.groups import records_of
@@ -133,10 +134,10 @@ async def probe(
         session = stack.enter_context(using_session(training_session(plan, builder, remote)))
         stack.enter_context(observed_rollouts(session, observe))
         observe(RolloutsBegun(Phase.TRAIN, plan.num_rollouts(stage).get(Phase.TRAIN)))
-        watch = Stopwatch()
+        began = monotonic()
         async with watched_servers(builder):
             played = await _play(components.trajectories, examples)
-        seconds, stopped = watch.total, _stopped(played, stage.finetuning)
+        seconds, stopped = monotonic() - began, _stopped(played, stage.finetuning)
         if stopped is not None and (dead := await dead_server(stopped, plan.given, builder, components.adapter)):
             raise dead from stopped
         compares = components.adapter.recipe.compares

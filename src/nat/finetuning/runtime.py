@@ -5,7 +5,7 @@ import logging
 from asyncio import CancelledError
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
@@ -23,10 +23,9 @@ from nat.errors import BackendError, ConfigError, RunFailed
 from nat.files import shown
 from nat.finetuning import guards
 from nat.finetuning.best_model import LAST_MODEL, export_best
-from nat.finetuning.budget import budget_of
 from nat.finetuning.diagnosis.catalogue import broken_by_update
 from nat.finetuning.diagnosis.gather import findings_of
-from nat.finetuning.ending import SECONDS_AFTER_INTERRUPT, end_after, judge_after, summarised
+from nat.finetuning.ending import SECONDS_AFTER_INTERRUPT, end_after, judge_after, summary_of
 from nat.finetuning.events import Observer, RunBegun, StepBegun
 from nat.finetuning.foreign import run_foreign
 from nat.finetuning.health import check_health, dead_server
@@ -36,12 +35,12 @@ from nat.finetuning.interfaces.trainer_adapter import SendsAgain, TakesOver, Tra
 from nat.finetuning.interfaces.trajectory_builder import TrajectoryBuilder
 from nat.finetuning.plan import Plan, resolve
 from nat.finetuning.plan_rules import recipe_findings, recipe_warnings
-from nat.finetuning.recording_trainer import RecordingTrainer, seconds_of, statuses_of
-from nat.finetuning.run_context import Plotter, RunContext, Stopwatch, in_run, open_run, utc_now
+from nat.finetuning.run_context import open_run
+from nat.finetuning.run_log import Plotter, RunLog, utc_now
 from nat.finetuning.stage import Stage
-from nat.finetuning.summary import compared, path_in_run, summarise
+from nat.finetuning.summary import path_in_run
 from nat.finetuning.trackers import SECONDS_AT_END, Trackers
-from nat.finetuning.trainer import EpochTrainer
+from nat.finetuning.trainer import EpochTrainer, statuses_of
 from nat.finetuning.validation import no_verdict, validate
 from nat.finetuning.verdict import Comparison
 from nat.finetuning.workflow_sessions import RolloutTraces, open_sessions
@@ -128,47 +127,44 @@ async def run_finetuning(
         RunFailed: the run cannot learn.
 
     """
-    plan, watch, preemption = await resolve(given), Stopwatch(), preemption or Preemption()
+    plan, preemption = await resolve(given), preemption or Preemption()
     identity = await asyncio.to_thread(identity_of, plan)
     check_resumed(resume, plan, identity, accept_changes=accept_changes)
-    planned = plan.num_rollouts(plan.stages[0])
     trackers = Trackers(plan.finetuning.trackers)
-    tracing, name = plan.config.general.telemetry.tracing, plan.config.workflow.type
     beside = newest_if_unfinished(plan.finetuning.output_dir) if resume is None else None
-    async with opened_traces(tracing, workflow=name) as traces:
+    async with opened_traces(plan.config.general.telemetry.tracing, workflow=plan.config.workflow.type) as traces:
         observers = (RolloutTraces(traces), *(() if progress is None else (progress,)), trackers)
         with open_run(
             plan.finetuning,
             plan.config_text,
             resume=resume,
-            planned=planned,
+            planned={stage.finetuning.phase: plan.num_rollouts(stage) for stage in plan.stages},
             observers=observers,
             now=now,
             plotter=plotter,
         ) as run:
-            watch = Stopwatch(already=watch.total + seconds_of(run.journal))
             if beside is not None:
                 run.say(f"There is an unfinished run; this command goes on with it: {resume_command(shown(beside))}")
             if resume is not None:
                 done, total = run.journal.num_epochs(), plan.finetuning.total_epochs
                 run.say(f"Going on with a run that has {done} of {total} epochs.")
+            seconds = SECONDS_AT_END
             try:
                 run.journal.record_identity(identity)
-                result = await _run(plan, run, watch, traces, preemption)
+                result = await _run(plan, run, traces, preemption)
+                run.end(RunState.COMPLETED)
+                preemption.completed = True
             except BaseException as error:
                 cause = preemption.cause(error)
-                end_after(cause, run)
-                for line in await summarised(cause, run, seconds=watch.total):
+                for line in await end_after(cause, run):
                     run.warn(line)
-                for line in await trackers.end(_seconds_for_trackers(cause, preemption)):
-                    run.warn(line)
+                seconds = _seconds_for_trackers(cause, preemption)
                 if cause is error:
                     raise
                 raise cause from error
-            run.end(RunState.COMPLETED)
-            preemption.completed = True
-            for line in await trackers.end(SECONDS_AT_END):
-                run.warn(line)
+            finally:
+                for line in await trackers.end(seconds):
+                    run.warn(line)
             return result
 
 
@@ -226,17 +222,16 @@ async def build_components(finetuning: FinetuneConfig, builder: WorkflowBuilder)
     return RunComponents(builder=builder, trajectories=trajectories, trainer=trainer, adapter=adapter)
 
 
-async def _run(plan: Plan, run: RunContext, watch: Stopwatch, traces: Traces, preemption: Preemption) -> RunResult:
+async def _run(plan: Plan, run: RunLog, traces: Traces, preemption: Preemption) -> RunResult:
     """Build once, train and export; summarise when everything is closed."""
     run.append(StepBegun(LOADING))
     async with AsyncExitStack() as stack:
         builder = await stack.enter_async_context(plan.opened(run.journal.run_dir))
         await open_sessions(stack, plan, builder, run, traces)
         stages = await build_stages(plan, builder)
-        begun = stages[:1]
         try:
             async with watched_servers(builder):
-                statuses = await _trained(stages, plan, run, begun)
+                statuses = await _trained(stages, plan, run)
             components = stages[-1]
             run.append(StepBegun("saving the results"))
             model = await components.adapter.export_model(LAST_MODEL)
@@ -244,69 +239,78 @@ async def _run(plan: Plan, run: RunContext, watch: Stopwatch, traces: Traces, pr
             best = await export_best(components.adapter, run) if plan.finetuning.export_best else None
             reason = None if plan.num_held_out is None else no_verdict(components.trainer)
         except BaseException as error:
+            current = stages[max(0, len(run.journal.phases()) - 1)]
             dead = None
             if not preemption.begun:
-                dead = await dead_server(error, plan.given, builder, begun[-1].adapter)
-                await judge_after(dead or error, begun[-1].trainer, run)
+                dead = await dead_server(error, plan.given, builder, current.adapter)
+                await judge_after(dead or error, current.trainer, run)
             await _clean_up_after(error, _trainers(stages))
             if dead is not None and dead is not error:
                 raise dead from error
             raise
         for trainer in _trainers(stages):
             await trainer.cleanup()
-    result = await _result(plan, run, statuses, model, served, best=best, seconds=watch.total)
-    return replace(result, no_verdict=reason)
+    run_dir = run.journal.run_dir
+    summary, comparison = summary_of(
+        run,
+        state=RunState.COMPLETED,
+        ended_early=run.journal.info().message,
+        judged_epoch=len(statuses),
+        causes=await findings_of(run_dir, ended=True),
+        model=path_in_run(model, run_dir),
+        served_model=None if served is None else str(served),
+        best_model=path_in_run(best, run_dir),
+    )
+    summary = await run.summarised(summary)
+    logger.info("Finetuning completed successfully!")
+    played = (each.question for phase in (Phase.VALIDATION, Phase.TRAIN) for each in run.journal.rollouts(phase, 0))
+    question = min(islice(filter(None, played), _QUESTIONS), key=len, default="")
+    return RunResult(
+        run.run_id,
+        shown(run_dir),
+        statuses,
+        summary,
+        comparison,
+        plan.students,
+        served,
+        no_verdict=reason,
+        question=question,
+    )
 
 
-async def _trained(
-    stages: Sequence[RunComponents], plan: Plan, run: RunContext, begun: list[RunComponents]
-) -> list[TrainingJobStatus]:
-    """Run all epochs, with a validation before and after each stage, whichever trainer is configured.
-
-    The last of `begun` is always the stage that the run is in.
-    """
+async def _trained(stages: Sequence[RunComponents], plan: Plan, run: RunLog) -> list[TrainingJobStatus]:
+    """Run all epochs, with a validation before and after each stage, whichever trainer is configured."""
     statuses: list[TrainingJobStatus] = []
-    total, known = plan.finetuning.total_epochs, run.journal.phases()
+    known = run.journal.phases()
     for number, (components, stage) in enumerate(zip(stages, plan.stages, strict=True)):
         if number < len(known) - 1:  # an earlier process has trained it
             statuses += statuses_of(run.journal, run.run_id, len(statuses), known[number + 1].first_epoch)
             continue
-        now = _in_phase(plan, stage, run, first_epoch=len(statuses))
-        with in_run(now):
-            begins = number >= len(known)
-            await components.begin(stage.finetuning, after=begun[-1] if begins else None)
-            begun.append(components)
-            if number == max(0, len(known) - 1):
-                if run.goes_on and isinstance(components.adapter, SendsAgain):
-                    done = [job.id for job in run.journal.jobs() if job.status is JobStatus.COMPLETED]
-                    await components.adapter.send_again(done)
-                run.append(RunBegun(run.run_id, shown(run.journal.run_dir), total, run.goes_on))
-                for text in warnings_of(stages, plan):
-                    run.warn(text)
-            if begins:
-                now.begin_phase()
-            statuses += await _trained_in_stage(components, stage, now, validates=plan.num_held_out is not None)
+        begins = number >= len(known)
+        await components.begin(stage.finetuning, after=stages[number - 1] if begins and number else None)
+        if number == max(0, len(known) - 1):
+            if run.goes_on and isinstance(components.adapter, SendsAgain):
+                done = [job.id for job in run.journal.jobs() if job.status is JobStatus.COMPLETED]
+                await components.adapter.send_again(done)
+            folder = shown(run.journal.run_dir)
+            run.append(RunBegun(run.run_id, folder, plan.finetuning.total_epochs, run.goes_on))
+            for text in warnings_of(stages, plan):
+                run.warn(text)
+        if begins and (name := stage.finetuning.phase) is not None:
+            run.append(TrainingPhase(name=name, first_epoch=len(statuses), num_epochs=stage.finetuning.num_epochs))
+        statuses += await _trained_in_stage(components, stage, run, validates=plan.num_held_out is not None)
     return statuses
 
 
-def _in_phase(plan: Plan, stage: Stage, run: RunContext, *, first_epoch: int) -> RunContext:
-    """The run in a phase of training; the run itself, if it has none."""
-    finetuning = stage.finetuning
-    if finetuning.phase is None:
-        return run
-    phase = TrainingPhase(name=finetuning.phase, first_epoch=first_epoch, num_epochs=finetuning.num_epochs)
-    return replace(run, phase=phase, total_epochs=plan.finetuning.total_epochs, planned=plan.num_rollouts(stage))
-
-
 async def _trained_in_stage(
-    components: RunComponents, stage: Stage, run: RunContext, *, validates: bool
+    components: RunComponents, stage: Stage, run: RunLog, *, validates: bool
 ) -> list[TrainingJobStatus]:
     """Run the epochs of a stage; a validation that the stage before it has played is not played again."""
     trainer, num_epochs = components.trainer, stage.finetuning.num_epochs
     judged = validates and _is_judged(trainer, run)
     if judged:
         await validate(trainer, run.first_epoch, run)
-    if isinstance(trainer, RecordingTrainer):
+    if isinstance(trainer, EpochTrainer):
         statuses = await trainer.run(num_epochs)
     else:
         statuses = await run_foreign(trainer, components.trajectories, components.adapter, run, num_epochs)
@@ -325,7 +329,7 @@ def warnings_of(stages: Sequence[RunComponents], plan: Plan) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def _is_judged(trainer: Trainer, run: RunContext) -> bool:
+def _is_judged(trainer: Trainer, run: RunLog) -> bool:
     """False, with a warning, if the held-out examples cannot be played with the trained weights."""
     reason = no_verdict(trainer)
     if reason is not None:
@@ -333,7 +337,7 @@ def _is_judged(trainer: Trainer, run: RunContext) -> bool:
     return reason is None
 
 
-def _check_statuses(statuses: list[TrainingJobStatus], run: RunContext, limits: GuardsConfig, *, waits: bool) -> None:
+def _check_statuses(statuses: list[TrainingJobStatus], run: RunLog, limits: GuardsConfig, *, waits: bool) -> None:
     if not statuses:
         raise RunFailed(
             "the trainer ended without a single training job",
@@ -363,43 +367,3 @@ async def _clean_up_after(error: BaseException, trainers: Sequence[Trainer]) -> 
         except Exception as second:
             logger.exception("cleanup failed, too")
             error.add_note(f"cleanup failed, too: {type(second).__name__}: {second}")
-
-
-async def _result(
-    plan: Plan,
-    run: RunContext,
-    statuses: list[TrainingJobStatus],
-    model: Path | None,
-    served: ServedModel | None,
-    *,
-    best: Path | None,
-    seconds: float,
-) -> RunResult:
-    journal = run.journal
-    epochs, validations = journal.epochs(), journal.validations()
-    comparison = compared(validations, len(statuses))
-    summary = summarise(
-        run.run_id,
-        comparison,
-        journal.jobs(),
-        played=epochs,
-        validations=validations,
-        epochs=sum(status.status is TrainingStatusEnum.COMPLETED for status in statuses),
-        judged_epoch=len(statuses),
-        ended_early=journal.info().message,
-        seconds=seconds,
-        model=path_in_run(model, journal.run_dir),
-        served_model=None if served is None else str(served),
-        best=journal.best(),
-        best_model=path_in_run(best, journal.run_dir),
-        causes=await findings_of(journal.run_dir, ended=True),
-        phases=journal.phases(),
-        budget=budget_of(journal),
-    )
-    summary = await run.record_summary(summary)
-    logger.info("Finetuning completed successfully!")
-    played = (each.question for phase in (Phase.VALIDATION, Phase.TRAIN) for each in journal.rollouts(phase, 0))
-    question = min(islice(filter(None, played), _QUESTIONS), key=len, default="")
-    return RunResult(
-        run.run_id, shown(journal.run_dir), statuses, summary, comparison, plan.students, served, question=question
-    )

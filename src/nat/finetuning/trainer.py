@@ -5,12 +5,19 @@ Read `EpochTrainer.run` first: it has the whole loop.
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import partial
+from hashlib import sha256
 from itertools import count
 from pathlib import Path
 from random import Random
-from typing import Any
+from time import monotonic
+from typing import Any, ClassVar
+from uuid import uuid4
+
+import yaml
 
 from nat.capture.context import stable_seed
 from nat.data_models.finetuning import (
@@ -30,73 +37,96 @@ from nat.finetuning.best_model import keep_if_best
 from nat.finetuning.budget import exceeded
 from nat.finetuning.curriculum import CurriculumState
 from nat.finetuning.diagnosis.catalogue import alarms, broken_by_update
-from nat.finetuning.epoch import PlayedEpoch, epoch_record, marked, reported_metrics, reported_usage, with_signal
+from nat.finetuning.epoch import (
+    PlayedEpoch,
+    epoch_record,
+    finished_job,
+    marked,
+    reported_metrics,
+    reported_usage,
+    submitted_job,
+    with_signal,
+)
 from nat.finetuning.events import EpochBegun, RolloutsBegun
+from nat.finetuning.interfaces.finetuning_runner import Trainer
 from nat.finetuning.interfaces.trainer_adapter import check_ready
 from nat.finetuning.interfaces.trajectory_builder import abandoned_on_error
 from nat.finetuning.progress import append_epoch_metrics
-from nat.finetuning.recording_trainer import (
-    NOTHING_SUBMITTED,
-    RecordingTrainer,
-    nothing_submitted,
-    record_epoch,
-    record_finished,
-    record_rollouts,
-    record_submitted,
-    statuses_of,
-    warn_of,
-)
-from nat.finetuning.run_context import Stopwatch
-from nat.finetuning.run_log import TrainingState
+from nat.finetuning.run_context import current_run, open_run
+from nat.finetuning.run_log import RunLog
 from nat.finetuning.staleness import without_stale
 from nat.finetuning.trajectories.groups import records_of
 from nat.finetuning.validation import plateaued, validate
 from nat.rollout.session import in_pass
-from nat.runs.records import BestMeasure, EpochRecord, Finding, JobRecord, Phase, epoch_number, held_out_means
+from nat.runs.journal import Journal
+from nat.runs.records import BestMeasure, EpochRecord, Finding, JobRecord, Phase, RunState, epoch_number, held_out_means
 from nat.runs.rollouts import tally
+from nat.wire.training import JobStatus
 
 logger = logging.getLogger(__name__)
 
+NOTHING_SUBMITTED = "no group had a difference in reward, so nothing was submitted"
 _CANCEL_SECONDS = 2.0
 """Time that the job of an interrupted run may take to end."""
 
 
-class EpochTrainer(RecordingTrainer):
+@dataclass(frozen=True)
+class SubmittedJob:
+    """What an epoch trains, as its adapter and the journal name it."""
+
+    ref: TrainingJobRef
+    record: JobRecord
+
+
+class EpochTrainer(Trainer):
     """Runs epochs one after the other: the rollouts of an epoch are played with the weights of all epochs before it.
 
     With `max_staleness`, they are played while jobs of as many epochs before train, so without the weights of those.
     It may be initialized for each phase of a run, and numbers its epochs through.
     """
 
+    title: ClassVar[str] = "Trainer"
+    """Name in the log."""
+    run_prefix: ClassVar[str] = ""
+    """If set, the run's name in the log and in jobs begins with it; else that name is the one of the run's folder."""
+
     def __init__(self, trainer_config: TrainerConfig, **kwargs: Any) -> None:
         super().__init__(trainer_config, **kwargs)
-        self._forget_epochs()
-        # Set by `initialize` and by each `run_epoch`.
-        self._watch: Stopwatch
-        self._played: PlayedEpoch
-        self._job: JobRecord
+        self._context: RunLog | None = None
+        self._run_id = f"{self.run_prefix}{uuid4().hex[:8]}" if self.run_prefix else None
+        self._resources = ExitStack()
+        self._statuses: list[TrainingJobStatus] = []
 
-    def _forget_epochs(self) -> None:
-        """Set what is known of the epochs of a phase to its beginning."""
-        self._statuses = []
-        self._ahead = RolloutsAhead()
-        self._bounded = False
-        """Whether `max_staleness` alone keeps the next epoch from being played."""
-        self._waited = 0.0
-        """Seconds that a validation waited for the rollouts of the next epoch."""
+    @property
+    def context(self) -> RunLog:
+        """The run that this trainer was initialized in."""
+        return check_ready(self, self._context)
+
+    @property
+    def run_id(self) -> str:
+        """The run's name in the log and in jobs; folders have other names, which sort by time."""
+        return self._run_id or self.context.run_id
 
     async def initialize(self, run_config: FinetuneConfig) -> None:
+        """Join the current run, or open one if there is none; called for each phase that this trainer trains."""
         await super().initialize(run_config)
-        self._forget_epochs()
+        self._statuses = []
+        self._context = current_run()
+        if self._context is None:
+            text = yaml.safe_dump(run_config.model_dump(mode="json", exclude={"run_configuration"}))
+            self._context = self._resources.enter_context(open_run(run_config, text))
+            self._resources.callback(self._end_own_run)
+        if self.run_prefix:  # the same when the run goes on, so that a server finds its jobs
+            self._run_id = f"{self.run_prefix}{sha256(self._context.run_id.encode()).hexdigest()[:8]}"
+        logger.info("%s initialized with run ID: %s", self.title, self.run_id)
 
-    def _go_on(self) -> str | None:
-        """Restore what finished epochs of the phase have led to; returns why no further one is needed, if so."""
-        journal, state = self.context.journal, self._state
-        self.trajectory_builder.go_on_from(journal)
-        self._statuses = statuses_of(journal, self.run_id, self.context.first_epoch)
-        if state.curriculum is not None:
-            self._curriculum_state = {name: state.curriculum[name] for name in CurriculumState.model_fields}
-        return self._judge(state.kept) if self._statuses else None
+    async def cleanup(self) -> None:
+        """Close the run that this trainer opened for itself, if it did."""
+        self._resources.close()
+
+    def _end_own_run(self) -> None:
+        done = [status.status is TrainingStatusEnum.COMPLETED for status in self._statuses]
+        self.context.end(RunState.COMPLETED if done and all(done) else RunState.FAILED)
 
     async def run(self, num_epochs: int) -> list[TrainingJobStatus]:
         """Run all epochs; stop early if a job fails, by `early_stopping`, or if every rollout has the highest reward.
@@ -105,100 +135,63 @@ class EpochTrainer(RecordingTrainer):
             RunFailed: a guard found that the run cannot learn.
 
         """
-        run_id, first = self.run_id, self.context.first_epoch
-        last = first + num_epochs
-        total = self.context.total_epochs or last
+        run, run_id, ahead = self.context, self.run_id, RolloutsAhead()
+        first, last = run.first_epoch, run.first_epoch + num_epochs
+        total = run.total_epochs or last
         found = self._go_on()
         logger.info("Starting finetuning run with %d epochs", num_epochs)
         try:
             for epoch in range(first + len(self._statuses), last) if found is None else ():
-                await self._validate_if_due(epoch)
+                began = monotonic() - await self._validate_if_due(epoch, ahead)
                 found = self._out_of_budget()
                 if found is not None or self._reached_a_plateau():
                     break
-                self.context.append(EpochBegun(epoch, total))
-                ref = await self.run_epoch(epoch, run_id)
-                if ref is not None:
-                    self._play_ahead(epoch, last, run_id)
-                status = await self._trained(ref)
+                run.append(EpochBegun(epoch, total))
+                logger.info("Starting epoch %d for run %s", epoch_number(epoch), run_id)
+                collected = await self._collected(epoch, run_id, ahead)
+                seconds = {"rollout": collected.seconds}
+                if self.run_config.max_staleness:
+                    seconds["waiting_for_rollouts"] = monotonic() - began
+                played = await self._choose(epoch, run_id, collected)
+                submitting = monotonic()
+                job = await self._submit(played)
+                if job is not None:
+                    seconds["submit"] = monotonic() - submitting
+                    self._play_ahead(ahead, epoch, last, run_id)
+                training, played_before = monotonic(), ahead.seconds
+                status = await self._trained(played, job)
                 self._statuses.append(status)
+                if job is not None:
+                    seconds |= self._training_seconds(ahead, epoch, last, monotonic() - training, played_before)
                 if status.status is not TrainingStatusEnum.COMPLETED:
                     level = logging.ERROR if status.status.final else logging.INFO
                     logger.log(level, "Training %s %s: %s", run_id, status.status, status.message)
                     break
-                found = await self._finish_epoch(status)
+                found = await self._finish_epoch(played, status, {"epoch": monotonic() - began, **seconds})
                 logger.info("Completed epoch %d/%d", epoch_number(epoch), total)
                 if found is not None:
                     break
         finally:
-            await self._ahead.abandon()
+            await ahead.abandon()
         if found is None:
             limits = self.run_config.guards.model_copy(update={"epochs_without_signal": max(1, len(self._statuses))})
-            found = self._check_signal(self.context.epochs(), limits)
+            found = self._check_signal(run.epochs(), limits)
         if found is not None:
-            self.context.end_early(found)
+            run.end_early(found)
         logger.info("Finetuning run completed. Processed %d epochs", len(self._statuses))
         return list(self._statuses)
 
     async def run_epoch(self, epoch: int, run_id: str) -> TrainingJobRef | None:
-        """Collect, check, choose and submit; None if no group carries a learning signal.
+        """Collect, check, choose and submit, as `run` does; None if no group carries a learning signal.
 
         Raises:
             NoTrajectories: nothing can be trained on; the message counts the causes.
             TooManyFailures: more rollouts failed than `max_failure_rate` allows.
 
         """
-        config, adapter = self.run_config, self.trainer_adapter
-        self._watch, self._waited = Stopwatch(already=self._waited), 0.0
-        logger.info("Starting epoch %d for run %s", epoch_number(epoch), run_id)
-        try:
-            played = await self._played_rollouts(epoch, run_id)
-        except NoTrajectories:
-            record_rollouts(self.context, epoch, self.trajectory_builder.rollouts(run_id))
-            raise
-        collected = played.trajectories
-        known = played.records or records_of(collected)
-        staleness: dict[str, float] = {}
-        if config.max_staleness:
-            versions = self._state.versions_before(known)
-            known, collected = without_stale(known, collected, versions, max_staleness=config.max_staleness)
-            staleness = versions.metrics(known)
-        chosen = self.apply_curriculum_learning(collected, epoch)
-        if adapter.recipe.compares != "nothing" and adapter.drops_equal_groups:
-            chosen = with_signal(chosen, across_groups=adapter.recipe.compares == "batch")
-        chosen = chosen.model_copy(update={"job_id": f"{run_id}-{epoch_number(epoch):06d}"})
-        records = marked(known, collected, chosen, config.curriculum_learning)
-        record_rollouts(self.context, epoch, records)
-        if not records:
-            raise NoTrajectories(
-                f"{type(self.trajectory_builder).__name__} gave no trajectory in epoch {epoch_number(epoch)}",
-                hint="check that the dataset has rows and that the builder keeps some of the rollouts",
-            )
-        counts = tally(records)
-        guards.check_trajectories(
-            counts,
-            target_functions=config.target_functions,
-            target_model=config.target_model,
-            broken_by=self._broken_by,
-        )
-        guards.check_failures(counts, max_failure_rate=config.max_failure_rate, broken_by=self._broken_by)
-        self._played = PlayedEpoch(
-            epoch,
-            run_id,
-            collected,
-            chosen,
-            records,
-            staleness,
-            played=self.trajectory_builder.trajectory_builder_config.plays,
-            compared=adapter.recipe.compares != "nothing",
-        )
-        await self._keep_if_best()
-        if not chosen.trajectories:
-            return None
-        with self._watch.timing("submit"):
-            ref = await adapter.submit(chosen)
-        self._job = record_submitted(self.context, self._played, ref)
-        return ref
+        collected = await self._collected(epoch, run_id, RolloutsAhead())
+        job = await self._submit(await self._choose(epoch, run_id, collected))
+        return None if job is None else job.ref
 
     def apply_curriculum_learning(
         self, trajectory_collection: TrajectoryCollection, epoch: int
@@ -238,31 +231,25 @@ class EpochTrainer(RecordingTrainer):
         if output_dir is not None:
             append_epoch_metrics(Path(output_dir), epoch, metrics)
 
-    def _play_ahead(self, epoch: int, last: int, run_id: str) -> None:
-        """Admit the epochs that may be played while this one trains: each misses one more of the updates before it."""
-        later = epoch + 1 + len(self._ahead)
-        while self._may_play_ahead(later, last) and later <= epoch + self.run_config.max_staleness:
-            self._ahead.admit(later, partial(self._collect, later, run_id))
-            later += 1
-        self._bounded = self._may_play_ahead(later, last)
+    def _go_on(self) -> str | None:
+        """Restore what finished epochs of the phase have led to; returns why no further one is needed, if so."""
+        run = self.context
+        self.trajectory_builder.go_on_from(run.journal)
+        self._statuses = statuses_of(run.journal, self.run_id, run.first_epoch)
+        if run.state.curriculum is not None:
+            self._curriculum_state = {name: run.state.curriculum[name] for name in CurriculumState.model_fields}
+        return self._judge(run.state.kept) if self._statuses else None
 
-    def _may_play_ahead(self, epoch: int, last: int) -> bool:
-        """True if this epoch will take place, whatever the validation before it finds."""
-        config = self.run_config
-        stops = config.early_stopping is not None and self._validation_is_due(epoch)
-        bounded = config.budget is not None and config.budget.limit is not None
-        return epoch < last and not (stops or bounded)
-
-    async def _played_rollouts(self, epoch: int, run_id: str) -> CollectedRollouts:
+    async def _collected(self, epoch: int, run_id: str, ahead: RolloutsAhead) -> CollectedRollouts:
         """The rollouts of this epoch, which may have been played ahead."""
-        played = await (self._ahead.take() if self._ahead else self._collect(epoch, run_id))
-        self._watch.stages["rollout"] = played.seconds
-        if self.run_config.max_staleness:
-            self._watch.stages["waiting_for_rollouts"] = self._watch.total
-        return played
+        try:
+            return await (ahead.take() if ahead else self._collect(epoch, run_id))
+        except NoTrajectories:
+            self.context.rollouts_played(epoch, self.trajectory_builder.rollouts(run_id))
+            raise
 
     async def _collect(self, epoch: int, run_id: str) -> CollectedRollouts:
-        builder, context, watch = self.trajectory_builder, self.context, Stopwatch()
+        builder, context, began = self.trajectory_builder, self.context, monotonic()
         context.append(RolloutsBegun(Phase.TRAIN, context.num_rollouts(Phase.TRAIN)))
         meta = {"epoch": epoch, "run_id": run_id, "trainer_config": self.trainer_config.model_dump(mode="json")}
         first = (epoch - context.unplayed_epochs) * builder.passes_per_epoch
@@ -276,66 +263,128 @@ class EpochTrainer(RecordingTrainer):
         trajectories = sum(map(len, groups))
         text = "Collected %d trajectories in %d groups for epoch %d"
         logger.info(text, trajectories, len(groups), epoch_number(epoch))
-        return CollectedRollouts(collected, [*builder.rollouts(run_id)], watch.total)
+        return CollectedRollouts(collected, [*builder.rollouts(run_id)], monotonic() - began)
 
-    async def _trained(self, ref: TrainingJobRef | None) -> TrainingJobStatus:
+    async def _choose(self, epoch: int, run_id: str, rollouts: CollectedRollouts) -> PlayedEpoch:
+        """What is trained of the rollouts; all of them are recorded before a guard judges them."""
+        config, adapter, run = self.run_config, self.trainer_adapter, self.context
+        compares, collected = adapter.recipe.compares, rollouts.trajectories
+        known = rollouts.records or records_of(collected)
+        staleness: dict[str, float] = {}
+        if config.max_staleness:
+            versions = run.state.versions_before(known)
+            known, collected = without_stale(known, collected, versions, max_staleness=config.max_staleness)
+            staleness = versions.metrics(known)
+        chosen = self.apply_curriculum_learning(collected, epoch)
+        if compares != "nothing" and adapter.drops_equal_groups:
+            chosen = with_signal(chosen, across_groups=compares == "batch")
+        chosen = chosen.model_copy(update={"job_id": f"{run_id}-{epoch_number(epoch):06d}"})
+        records = marked(known, collected, chosen, config.curriculum_learning)
+        run.rollouts_played(epoch, records)
+        if not records:
+            raise NoTrajectories(
+                f"{type(self.trajectory_builder).__name__} gave no trajectory in epoch {epoch_number(epoch)}",
+                hint="check that the dataset has rows and that the builder keeps some of the rollouts",
+            )
+        counts = tally(records)
+        guards.check_trajectories(
+            counts,
+            target_functions=config.target_functions,
+            target_model=config.target_model,
+            broken_by=self._broken_by,
+        )
+        guards.check_failures(counts, max_failure_rate=config.max_failure_rate, broken_by=self._broken_by)
+        plays = self.trajectory_builder.trajectory_builder_config.plays
+        played = PlayedEpoch(
+            epoch, run_id, collected, chosen, records, staleness, played=plays, compared=compares != "nothing"
+        )
+        await self._keep_if_best(played)
+        return played
+
+    async def _submit(self, played: PlayedEpoch) -> SubmittedJob | None:
+        """Submit what was chosen, and record the job; None if no group was."""
+        if not played.chosen.trajectories:
+            return None
+        ref = await self.trainer_adapter.submit(played.chosen)
+        return SubmittedJob(ref, record_submitted(self.context, played, ref))
+
+    def _play_ahead(self, ahead: RolloutsAhead, epoch: int, last: int, run_id: str) -> None:
+        """Admit the epochs that may be played while this one trains: each misses one more of the updates before it."""
+        later = epoch + 1 + len(ahead)
+        while self._may_play_ahead(later, last) and later <= epoch + self.run_config.max_staleness:
+            ahead.admit(later, partial(self._collect, later, run_id))
+            later += 1
+
+    def _may_play_ahead(self, epoch: int, last: int) -> bool:
+        """True if this epoch will take place, whatever the validation before it finds."""
+        config = self.run_config
+        stops = config.early_stopping is not None and self._validation_is_due(epoch)
+        bounded = config.budget is not None and config.budget.limit is not None
+        return epoch < last and not (stops or bounded)
+
+    def _training_seconds(
+        self, ahead: RolloutsAhead, epoch: int, last: int, trained: float, played_before: float
+    ) -> Mapping[str, float]:
+        """Seconds of the job; and in which of them rollouts were played, or could not be for want of new weights."""
+        if not ahead:
+            return {"train": trained}
+        overlapped = min(ahead.seconds - played_before, trained)
+        bounded = self._may_play_ahead(epoch + 1 + len(ahead), last)  # by `max_staleness` alone
+        return {"train": trained, "overlapped": overlapped, "waiting_for_weights": (trained - overlapped) * bounded}
+
+    async def _trained(self, played: PlayedEpoch, job: SubmittedJob | None) -> TrainingJobStatus:
         """The final status of the epoch's job."""
-        if ref is None:
-            logger.warning("Epoch %d: %s", epoch_number(self._played.epoch), NOTHING_SUBMITTED)
-            return nothing_submitted(self._played.run_id)
-        played_before = self._ahead.seconds
-        with self._watch.timing("train"):
-            try:
-                status = await self.trainer_adapter.wait_until_complete(ref)
-            except asyncio.CancelledError:
-                await self._record_canceled(ref)
-                raise
-        if self._ahead:
-            trained = self._watch.stages["train"]
-            self._watch.stages["overlapped"] = overlapped = min(self._ahead.seconds - played_before, trained)
-            self._watch.stages["waiting_for_weights"] = (trained - overlapped) * self._bounded
-        record_finished(self.context, self._job, self._played, status)
+        if job is None:
+            logger.warning("Epoch %d: %s", epoch_number(played.epoch), NOTHING_SUBMITTED)
+            return nothing_submitted(played.run_id)
+        try:
+            status = await self.trainer_adapter.wait_until_complete(job.ref)
+        except asyncio.CancelledError:
+            await self._record_canceled(played, job)
+            raise
+        record_finished(self.context, job.record, played, status)
         return status
 
-    async def _record_canceled(self, ref: TrainingJobRef) -> None:
+    async def _record_canceled(self, played: PlayedEpoch, job: SubmittedJob) -> None:
         """Record how the job of an interrupted run ended, which says what the weights are, if it ends soon."""
-        job = asyncio.create_task(self.trainer_adapter.wait_until_complete(ref))
-        await asyncio.wait({job}, timeout=_CANCEL_SECONDS)
-        if job.cancel():
-            await asyncio.wait({job}, timeout=_CANCEL_SECONDS / 2)
-        elif not job.cancelled() and job.exception() is None:
-            record_finished(self.context, self._job, self._played, job.result())
+        ending = asyncio.create_task(self.trainer_adapter.wait_until_complete(job.ref))
+        await asyncio.wait({ending}, timeout=_CANCEL_SECONDS)
+        if ending.cancel():
+            await asyncio.wait({ending}, timeout=_CANCEL_SECONDS / 2)
+        elif not ending.cancelled() and ending.exception() is None:
+            record_finished(self.context, job.record, played, ending.result())
 
-    async def _finish_epoch(self, status: TrainingJobStatus) -> str | None:
+    async def _finish_epoch(
+        self, played: PlayedEpoch, status: TrainingJobStatus, seconds: Mapping[str, float]
+    ) -> str | None:
         """Record the epoch, then let the guards judge; returns how the run has solved its examples, if it has."""
+        run, phase = self.context, self.context.state.phase
         record = epoch_record(
-            self._played,
-            phase=None if self.context.phase is None else self.context.phase.name,
-            timestamp=self.context.now(),
+            played,
+            phase=None if phase is None else phase.name,
+            timestamp=run.now(),
             curriculum=self.get_curriculum_state() if self.curriculum_config.enabled else None,
-            seconds=self._watch.total,
-            stages=self._watch.stages,
+            seconds=seconds["epoch"],
+            stages=seconds,
             job=reported_metrics(status),
             usage_of_job=reported_usage(status),
             budget=self.run_config.budget,
         )
         self.log_progress(record.epoch, record.model_dump(mode="json"))
         before = {finding.cause for finding in self._alarms()}
-        await record_epoch(self.context, record)
-        warn_of(self.context, record.epoch, self._alarms(), before=before)
+        await run.epoch_ended(record)
+        for finding in self._alarms():
+            if finding.cause not in before:  # one that lasts is not told again
+                run.warn(f"Epoch {epoch_number(record.epoch)}: {finding}", finding.cause)
         try:
-            return self._judge(self._state.kept)
+            return self._judge(run.state.kept)
         except RunFailed:
-            self._judge(self.context.epochs())  # all epochs may explain more than the window
+            self._judge(run.epochs())  # all epochs may explain more than the window
             raise
-
-    @property
-    def _state(self) -> TrainingState:
-        return self.context.log.state
 
     def _alarms(self) -> list[Finding]:
         """What the last epoch is to be warned of; nothing before the first."""
-        epochs = self._state.kept
+        epochs = self.context.state.kept
         return alarms(epochs, self.run_config.guards, self.trainer_adapter.recipe.compares) if epochs else []
 
     def _broken_by(self) -> Finding | None:
@@ -362,31 +411,34 @@ class EpochTrainer(RecordingTrainer):
             return found
         return None
 
-    async def _validate_if_due(self, epoch: int) -> None:
-        if self._validation_is_due(epoch):
-            waiting = Stopwatch()
-            await self._ahead.finish()  # the two would share the builder
-            self._waited = waiting.total
-            await validate(self, epoch, self.context)
+    async def _validate_if_due(self, epoch: int, ahead: RolloutsAhead) -> float:
+        """Returns the seconds that the validation waited for rollouts that are played ahead."""
+        if not self._validation_is_due(epoch):
+            return 0.0
+        began = monotonic()
+        await ahead.finish()  # the two would share the builder
+        waited = monotonic() - began
+        await validate(self, epoch, self.context)
+        return waited
 
     def _validation_is_due(self, epoch: int) -> bool:
         given = self.run_config.run_configuration
         return given is not None and given.validation_dataset is not None and epoch % given.validation_interval == 0
 
-    async def _keep_if_best(self) -> None:
+    async def _keep_if_best(self, played: PlayedEpoch) -> None:
         """Without held-out examples, the reward of an epoch measures the weights that played it.
 
         Those are not the current ones if the epoch was played ahead. Scores that compare generations with each other
         measure no weights, nor do the rewards of a file.
         """
-        relative = any(record.comparison is not None for record in self._played.records)
-        if self.run_config.max_staleness or relative or not self._played.played:
+        relative = any(record.comparison is not None for record in played.records)
+        if self.run_config.max_staleness or relative or not played.played:
             return
-        given, number, measure = self.run_config.run_configuration, self._played.epoch, BestMeasure.TRAINING
-        rewards = [trajectory.reward for group in self._played.collected.trajectories for trajectory in group]
+        given, number, measure = self.run_config.run_configuration, played.epoch, BestMeasure.TRAINING
+        rewards = [trajectory.reward for group in played.collected.trajectories for trajectory in group]
         if rewards and (given is None or given.validation_dataset is None):
-            failed = sum(record.failed for record in self._played.records)
-            lowest = min([*rewards, *(epoch.min_reward for epoch in self._state.kept)])
+            failed = sum(record.failed for record in played.records)
+            lowest = min([*rewards, *(epoch.min_reward for epoch in self.context.state.kept)])
             scores = {number: mean([*rewards, *[lowest] * failed])}
             await keep_if_best(self.trainer_adapter, self.context, epoch=number, scores=scores, measure=measure)
 
@@ -413,3 +465,42 @@ class EpochTrainer(RecordingTrainer):
         text += f"in the last {config.patience} validations (best: {max(scores):.4f})"
         self.context.end_early(text)
         return True
+
+
+def record_submitted(run: RunLog, played: PlayedEpoch, ref: TrainingJobRef) -> JobRecord:
+    """Record the job that trains an epoch."""
+    job = submitted_job(ref, played, run.now())
+    run.append(job)
+    logger.info("Submitted %d trajectories in %d groups for training", job.num_trajectories, job.num_groups)
+    return job
+
+
+def record_finished(run: RunLog, submitted: JobRecord, played: PlayedEpoch, status: TrainingJobStatus) -> JobRecord:
+    """Record how the job has ended."""
+    job = finished_job(submitted, status, played, run.now())
+    if status.status is JobStatus.COMPLETED:
+        logger.info("Training %s completed successfully.", status.run_id)
+    run.append(job)
+    return job
+
+
+def statuses_of(journal: Journal, run_id: str, first: int, end: int | None = None) -> list[TrainingJobStatus]:
+    """The final status of each finished epoch from `first` on, before `end`."""
+    jobs = {job.epoch: job for job in journal.jobs()}
+    statuses = []
+    for record in journal.each_epoch(first):
+        if end is not None and record.epoch >= end:
+            break
+        if (job := jobs.get(record.epoch)) is None:
+            statuses.append(nothing_submitted(run_id))
+            continue
+        ref = TrainingJobRef(run_id=run_id, backend=job.backend, metadata={"job_id": job.id})
+        version = job.policy_version
+        statuses.append(ref.reported(job.status, message=job.message, metrics=job.metrics, policy_version=version))
+    return statuses
+
+
+def nothing_submitted(run_id: str) -> TrainingJobStatus:
+    """The status of an epoch without a job."""
+    done = TrainingStatusEnum.COMPLETED
+    return TrainingJobStatus(run_id=run_id, backend="none", status=done, message=NOTHING_SUBMITTED)

@@ -12,9 +12,9 @@ from nat.finetuning.diagnosis.gather import findings_of
 from nat.finetuning.diagnosis.window import Window
 from nat.finetuning.interfaces.finetuning_runner import Trainer
 from nat.finetuning.interfaces.trainer_adapter import TrainsElsewhere
-from nat.finetuning.run_context import RunContext
+from nat.finetuning.run_log import RunLog
 from nat.finetuning.verdict import compare
-from nat.runs.folder import files_due
+from nat.runs.folder import files_due, write_files
 from nat.runs.records import (
     BestMeasure,
     EpochRecord,
@@ -37,8 +37,10 @@ def no_verdict(trainer: Trainer) -> str | None:
     return next(filter(None, reasons), None)
 
 
-async def validate(trainer: Trainer, epoch: int, run: RunContext) -> ValidationRecord:
+async def validate(trainer: Trainer, epoch: int, run: RunLog, *, last: bool = False) -> ValidationRecord:
     """The held-out scores after `epoch` epochs, journaled; played again only if they are not in the journal yet.
+
+    The diagnosis is left out if it is the `last` one of the run, whose summary has it.
 
     Raises:
         EvaluationError: the trainer's own validation reports an error instead of scores.
@@ -55,33 +57,32 @@ async def validate(trainer: Trainer, epoch: int, run: RunContext) -> ValidationR
                 raise EvaluationError(f"validation: {problem}", hint=hint)
             scores = {WHOLE_DATASET: float(metrics["avg_reward"])}
             known = ValidationRecord(epoch=epoch, timestamp=run.now(), scores=scores)
-            run.record_validation(known)
+            run.append(known)
         await _keep_if_best(trainer, run, known)
-        await _warn(trainer, epoch, run)
+        await _warn(trainer, epoch, run, last=last)
     elif epoch == run.journal.num_epochs():  # a process may have been killed before it kept these weights
         await _keep_if_best(trainer, run, known)
     if files_due(epoch):
-        run.write_files()
+        write_files(run.journal)
     return known
 
 
-async def _keep_if_best(trainer: Trainer, run: RunContext, validation: ValidationRecord) -> None:
+async def _keep_if_best(trainer: Trainer, run: RunLog, validation: ValidationRecord) -> None:
     scores, measure = held_out_means(run.journal.validations()), BestMeasure.HELD_OUT
     await keep_if_best(trainer.trainer_adapter, run, epoch=validation.epoch, scores=scores, measure=measure)
 
 
-async def _warn(trainer: Trainer, epoch: int, run: RunContext) -> None:
+async def _warn(trainer: Trainer, epoch: int, run: RunLog, *, last: bool) -> None:
     """Warn of a fall, else of the likeliest cause of a flat reward; after the last epoch, the summary does."""
     journal, config = run.journal, trainer.run_config
     limits = GuardsConfig() if config is None else config.guards  # a plug-in's `initialize` may not set it
     text = held_out_warning(journal.validations(), run.epochs, limits)
     if text is not None:
         run.warn(text)
-    elif epoch and config is not None and epoch < (run.total_epochs or config.num_epochs):
+    elif epoch and not last and config is not None and epoch < (run.total_epochs or config.num_epochs):
         for cause in (await findings_of(journal.run_dir, ended=False))[:1]:
-            text = f"{cause.title}: {cause.seen}, as before." if cause.cause in run.explained else str(cause)
-            run.explained.add(cause.cause)
-            run.warn(f"Diagnosis {after_epoch(epoch)}: {text}")
+            text = f"{cause.title}: {cause.seen}, as before." if cause.cause in run.state.warned else str(cause)
+            run.warn(f"Diagnosis {after_epoch(epoch)}: {text}", cause.cause)
 
 
 def held_out_warning(

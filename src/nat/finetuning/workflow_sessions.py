@@ -13,7 +13,7 @@ from nat.data_models.llm import LLMBaseConfig
 from nat.errors import ConfigError
 from nat.finetuning.events import Event, Observer, RolloutDone, RolloutsPlayed, RunBegun
 from nat.finetuning.plan import Plan
-from nat.finetuning.run_context import RunContext
+from nat.finetuning.run_log import RunLog
 from nat.rollout.ray_workers import Workers, ray_workers
 from nat.rollout.remote import open_remote
 from nat.rollout.session import Remote, WorkflowSession, using_session
@@ -23,9 +23,7 @@ from nat.telemetry import names
 from nat.telemetry.attributes import Evaluation, Value, text
 
 
-async def open_sessions(
-    stack: AsyncExitStack, plan: Plan, builder: EvalBuilder, run: RunContext, traces: Traces
-) -> None:
+async def open_sessions(stack: AsyncExitStack, plan: Plan, builder: EvalBuilder, run: RunLog, traces: Traces) -> None:
     """Open the sessions that all evaluations of this run use; the stack closes them."""
     remote = await opened_remote(stack, plan, builder)
     _use(stack, training_session(plan, builder, remote, traces), run)
@@ -111,7 +109,7 @@ async def _served(name: str, llm: LLMBaseConfig, training: Config, builder: Buil
     return served.model_copy(update={field: getattr(llm, field) for field in shared})
 
 
-def _use(stack: AsyncExitStack, session: WorkflowSession, run: RunContext) -> None:
+def _use(stack: AsyncExitStack, session: WorkflowSession, run: RunLog) -> None:
     stack.enter_context(using_session(session))
     stack.enter_context(observed_rollouts(session, run.append))
 

@@ -5,7 +5,7 @@ import itertools
 import logging
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import partial
@@ -214,6 +214,8 @@ class Pass:
     """Numbers of the training passes from here on, which decide their seeds; None counts those of a session."""
     keeper: Keeper | None = None
     """Keeps what its passes finish."""
+    run: object = None
+    """The finetuning run, which plug-ins get by `nat.finetuning.run_context`."""
 
 
 _USUAL = Pass()
@@ -231,7 +233,8 @@ def in_pass(**changes: Any) -> Iterator[None]:
     try:
         yield
     finally:
-        _pass.reset(token)
+        with suppress(ValueError):  # it ends in another context: of a trainer that nobody cleaned up
+            _pass.reset(token)
 
 
 @contextmanager

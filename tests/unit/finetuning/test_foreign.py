@@ -17,7 +17,6 @@ from nat.data_models.finetuning import (
 from nat.errors import NoTrajectories, RunFailed
 from nat.finetuning import Trainer, TrajectoryBuilder
 from nat.finetuning.foreign import run_foreign
-from nat.finetuning.run_context import RunContext
 from nat.finetuning.run_log import RunLog
 from nat.runs.journal import Journal
 from nat.runs.records import Phase
@@ -81,12 +80,12 @@ class LoopTrainer(Trainer):
 
 
 @pytest.fixture
-def run(tmp_path) -> Iterator[RunContext]:
+def run(tmp_path) -> Iterator[RunLog]:
     with Journal.create(tmp_path, "run-1", "config: 1", created_at=NOON) as journal:
-        yield RunContext("run-1", RunLog(journal))
+        yield RunLog(journal)
 
 
-async def train(trainer: Trainer, builder: Builder, run: RunContext, epochs: int = 2) -> RememberingAdapter:
+async def train(trainer: Trainer, builder: Builder, run: RunLog, epochs: int = 2) -> RememberingAdapter:
     adapter = RememberingAdapter(AdapterConfig())
     await trainer.bind_components(builder, adapter)
     await trainer.initialize(FinetuneConfig(output_dir=str(run.journal.run_dir)))

@@ -1,32 +1,29 @@
-from dataclasses import replace
-
 from fakes.run_records import epoch_record
 from nat.data_models.finetuning import FinetuneConfig
 from nat.files import UNFINISHED
-from nat.finetuning.run_context import open_run
+from nat.finetuning.run_context import current_run, open_run
+from nat.rollout.session import current_pass, in_pass
 from nat.runs.records import TrainingPhase
 
 
 def test_a_run_in_a_phase_sees_the_epochs_of_that_phase(tmp_path):
     """Guards and alarms compare rewards, and those of another phase may measure something else."""
     with open_run(FinetuneConfig(output_dir=tmp_path), "{}") as run:
-        phase = TrainingPhase(name="play", first_epoch=2, num_epochs=3)
-        played = replace(run, phase=phase, total_epochs=5)
-        for epoch in range(4):
-            run.journal.record_epoch(epoch_record(epoch))
-        assert [epoch.epoch for epoch in run.epochs()] == [0, 1, 2, 3]
-        assert [epoch.epoch for epoch in played.epochs()] == [2, 3]
+        for epoch in range(2):
+            run.append(epoch_record(epoch))
+        assert [epoch.epoch for epoch in run.epochs()] == [0, 1]
+        run.append(TrainingPhase(name="play", first_epoch=2, num_epochs=3))
+        for epoch in range(2, 4):
+            run.append(epoch_record(epoch))
+        assert [epoch.epoch for epoch in run.epochs()] == [2, 3]
 
 
-def test_a_phase_is_recorded_as_it_begins(tmp_path, caplog):
-    """Before its first epoch is whole; a run without phases records none."""
-    with open_run(FinetuneConfig(output_dir=tmp_path), "{}") as run, caplog.at_level("INFO"):
-        run.begin_phase()
-        assert run.journal.phases() == []
-        phase = TrainingPhase(name="play", first_epoch=10, num_epochs=1)
-        replace(run, phase=phase).begin_phase()
-        assert run.journal.phases() == [phase]
-    assert "Phase play: epoch 11" in caplog.text
+def test_plug_ins_get_the_run_that_they_are_in(tmp_path):
+    """Whatever passes begin inside; there is none outside."""
+    with open_run(FinetuneConfig(output_dir=tmp_path), "{}") as run, in_pass(held_out=True):
+        assert current_run() is run
+        assert current_pass().held_out
+    assert current_run() is None
 
 
 def test_a_run_goes_on_with_whole_files(tmp_path):

@@ -23,4 +23,4 @@ def test_a_phase_begins_without_what_was_known_of_the_one_before(tmp_path):
         assert [epoch.epoch for epoch in log.state.kept] == [0]
         assert log.state.curriculum == {"current_percentile": 0.3}
         log.append(TrainingPhase(name="second", first_epoch=1, num_epochs=1))
-        assert log.state == TrainingState()
+        assert log.state == TrainingState(log.journal.phases()[0])

@@ -4,6 +4,7 @@ import logging
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 from nat.data_models.evaluate_runtime import EvaluationRunOutput
@@ -16,7 +17,8 @@ from nat.eval.failures import remedy_of
 from nat.finetuning.events import RolloutsBegun, RolloutsPlayed
 from nat.finetuning.interfaces.trajectory_builder import TrajectoryBuilder
 from nat.finetuning.metrics import commonest_answer, commonest_of
-from nat.finetuning.run_context import RunContext, Stopwatch, current_run, utc_now
+from nat.finetuning.run_context import current_run
+from nat.finetuning.run_log import RunLog, utc_now
 from nat.finetuning.trajectories import outcome
 from nat.rollout.session import in_pass
 from nat.runs.records import Phase, ValidationRecord, after_epoch
@@ -47,7 +49,7 @@ async def play_held_out(builder: TrajectoryBuilder, epoch: int) -> dict[str, Any
     if run is not None and (known := run.journal.validation(epoch)) is not None:
         logger.info("The held-out examples were played %s already; their scores are used again", after_epoch(epoch))
         return _metrics(known)
-    watch = Stopwatch()
+    began = monotonic()
     if run is not None:
         run.append(RolloutsBegun(Phase.VALIDATION, run.num_rollouts(Phase.VALIDATION)))
         if epoch > 0 and not run.first_answers and run.journal.kept(Phase.VALIDATION, 0):
@@ -73,21 +75,20 @@ async def play_held_out(builder: TrajectoryBuilder, epoch: int) -> dict[str, Any
         expected=commonest_of((str(answer), None) for answer in expected if answer not in (None, "")),
         num_rollouts=len(records),
         failures=failures,
-        seconds=watch.total,
+        seconds=monotonic() - began,
         usage=usage_by_purpose(records),
     )
     if run is not None:
-        run.record_validation(validation)
+        run.append(validation)
         if not run.first_answers:  # else later answers are compared with these
             run.journal.forget_kept(Phase.VALIDATION, 0)
-        if all(record.num_calls == 0 for record in records) and _NO_CALLS not in run.explained:
-            run.explained.add(_NO_CALLS)
-            run.warn(_NO_CALLS.format(len(records), after_epoch(epoch)))
+        if all(record.num_calls == 0 for record in records):
+            run.warn_once(_NO_CALLS.format(len(records), after_epoch(epoch)), "held_out_without_calls")
     return _metrics(validation)
 
 
 async def _played(
-    builder: TrajectoryBuilder, held_out: FinetuneRunConfig, run: RunContext | None, epoch: int
+    builder: TrajectoryBuilder, held_out: FinetuneRunConfig, run: RunLog | None, epoch: int
 ) -> EvaluationRunOutput:
     """One pass over the held-out examples; what an earlier process has finished of it is not played again."""
     training, changes = builder.run_config, dict[str, Any](held_out=True, comparison=None)

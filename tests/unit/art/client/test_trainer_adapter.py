@@ -23,11 +23,11 @@ from nat.data_models.finetuning import (
 )
 from nat.data_models.llm import ModelEndpoint
 from nat.errors import BackendUnreachable, ConfigError
-from nat.finetuning.run_context import RunContext, in_run
 from nat.finetuning.run_log import RunLog
 from nat.finetuning.trajectories.calls import calls_of
 from nat.finetuning.trajectories.episodes import episode
 from nat.finetuning.trajectories.messages import conversations
+from nat.rollout.session import in_pass
 from nat.runs.journal import Journal
 
 WHERE = {"name": "my_run", "project": "my_project", "base_model": "tiny"}
@@ -76,7 +76,7 @@ def run_of(folder, job):
     """A run that has submitted this job."""
     with Journal.create(folder, "run", "", created_at=NOON) as journal:
         journal.record_job(job)
-        with in_run(RunContext("run", RunLog(journal))):
+        with in_pass(run=RunLog(journal)):
             yield
 
 

@@ -3,11 +3,12 @@
 import json
 import logging
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from random import Random
 from statistics import fmean
+from time import monotonic
 from typing import Any, ClassVar
 
 from nat.capture.context import stable_seed
@@ -20,12 +21,11 @@ from nat.data_models.finetuning import (
 )
 from nat.errors import JournalError
 from nat.files import write_text
-from nat.finetuning.ahead import CollectedRollouts
+from nat.finetuning.ahead import CollectedRollouts, RolloutsAhead
 from nat.finetuning.epoch import PlayedEpoch
 from nat.finetuning.interfaces.trainer_adapter import TrainsElsewhere, check_ready
 from nat.finetuning.preferences.trajectories import check_any_left, without_problems
-from nat.finetuning.run_context import Stopwatch
-from nat.finetuning.trainer import EpochTrainer
+from nat.finetuning.trainer import EpochTrainer, SubmittedJob
 from nat.plugins.customizer.dpo.config import NeMoCustomizerTrainerConfig
 from nat.plugins.customizer.dpo.rows import distinct, drawn
 from nat.plugins.customizer.dpo.service import BACKEND_NAME
@@ -34,7 +34,6 @@ from nat.preferences.skips import SkipCause
 from nat.registry.decorators import from_config, register_trainer
 from nat.runs.find import find_run
 from nat.runs.journal import reading
-from nat.runs.records import JobRecord
 from nat.runs.rollouts import RolloutRecord
 from nat.secrets import redact_json
 from nat.wire.training import JobStatus
@@ -89,7 +88,7 @@ class NeMoCustomizerTrainer(EpochTrainer, TrainsElsewhere):
 
     async def _collect(self, epoch: int, run_id: str) -> CollectedRollouts:
         """All passes as one epoch: the pairs to train on, with the rollouts of every pass."""
-        config, watch = self._config, Stopwatch()
+        config, began = self._config, monotonic()
         collected: list[list[Trajectory]] = []
         for number in range(config.num_runs):
             logger.info("Starting data collection run %d/%d", number + 1, config.num_runs)
@@ -110,7 +109,7 @@ class NeMoCustomizerTrainer(EpochTrainer, TrainsElsewhere):
         self._left_out += dropped
         for cause, count in self._left_out.items():
             self.context.warn(f"{count} preference pairs are left out: {cause}")
-        return CollectedRollouts(chosen, self._rollouts, watch.total)
+        return CollectedRollouts(chosen, self._rollouts, monotonic() - began)
 
     async def _collected_pass(self, number: int, name: str) -> list[list[Trajectory]]:
         """The usable pairs of one pass, whose rollouts get generations that no other pass has."""
@@ -132,9 +131,6 @@ class NeMoCustomizerTrainer(EpochTrainer, TrainsElsewhere):
         self._write_passes(self.context.journal.run_dir)
         return usable.trajectories
 
-    def _rollouts_of(self, run_id: str) -> Sequence[RolloutRecord]:
-        return self._rollouts
-
     def apply_curriculum_learning(
         self, trajectory_collection: TrajectoryCollection, epoch: int
     ) -> TrajectoryCollection:
@@ -142,32 +138,38 @@ class NeMoCustomizerTrainer(EpochTrainer, TrainsElsewhere):
         check_ready(self, self.curriculum_config)
         return trajectory_collection
 
-    async def run_epoch(self, epoch: int, run_id: str) -> TrainingJobRef | None:
-        """Collect the pairs and submit the job."""
-        self._ref = await super().run_epoch(epoch, run_id)
-        if self._ref is not None:
-            facts = {"run_id": self._ref.run_id, **(self._ref.metadata or {})}
-            self._job = self._job.model_copy(update={"training": facts})
-            self._played = replace(self._played, played=False)  # rewards of pairs measure no weights
-            self.context.append(self._job)  # before the first check, so that another run can take it up
-            logger.info("Submitted training job: %s", self._job.id)
-        return self._ref
+    async def _choose(self, epoch: int, run_id: str, rollouts: CollectedRollouts) -> PlayedEpoch:
+        """All pairs; their rewards measure no weights."""
+        return replace(await super()._choose(epoch, run_id, rollouts), played=False)
 
-    async def _trained(self, ref: TrainingJobRef | None) -> TrainingJobStatus:
+    async def _submit(self, played: PlayedEpoch) -> SubmittedJob | None:
+        """Record the job before its first check, too, so that another run can take it up."""
+        job = await super()._submit(played)
+        if job is None:
+            return None
+        self._ref = job.ref
+        facts = {"run_id": job.ref.run_id, **(job.ref.metadata or {})}
+        record = job.record.model_copy(update={"training": facts})
+        self.context.append(record)
+        logger.info("Submitted training job: %s", record.id)
+        return SubmittedJob(job.ref, record)
+
+    async def _trained(self, played: PlayedEpoch, job: SubmittedJob | None) -> TrainingJobStatus:
         """The job's final status; or that it runs, if the run does not wait."""
-        if ref is None:
-            return await super()._trained(ref)
+        if job is None:
+            return await super()._trained(played, job)
         waits = self._config.wait_for_completion
-        status = ref.reported(JobStatus.RUNNING, message=None if waits else NOT_WAITING)
+        status = job.ref.reported(JobStatus.RUNNING, message=None if waits else NOT_WAITING)
         self._write_final(status)
         if waits:
             logger.info("Waiting for training job to complete...")
-            status = await super()._trained(ref)
+            status = await super()._trained(played, job)
             self._write_final(status)
         return status
 
-    async def _validate_if_due(self, epoch: int) -> None:
+    async def _validate_if_due(self, epoch: int, ahead: RolloutsAhead) -> float:
         """Nothing: the run plays the held-out examples before and after, and there is no epoch in between."""
+        return 0.0
 
     async def _taken_up(self, name: str) -> TrainingJobStatus:
         """Wait for the job of an earlier run; this run goes on under its id."""
@@ -182,15 +184,11 @@ class NeMoCustomizerTrainer(EpochTrainer, TrainsElsewhere):
         facts = jobs[-1].training or {}
         self._run_id = str(facts["run_id"])
         logger.info("Resuming training job %s of run %s", jobs[-1].id, folder.name)
-        self._job: JobRecord = jobs[-1].model_copy(
-            update={"status": JobStatus.PENDING, "finished_at": None, "message": None}
-        )
-        self._ref = TrainingJobRef(run_id=self.run_id, backend=self._job.backend, metadata=facts)
+        record = jobs[-1].model_copy(update={"status": JobStatus.PENDING, "finished_at": None, "message": None})
+        self._ref = TrainingJobRef(run_id=self.run_id, backend=record.backend, metadata=facts)
         nothing = TrajectoryCollection(trajectories=[], run_id=self.run_id)
-        self._played = PlayedEpoch(0, self.run_id, nothing, nothing, [])
-        self._watch = Stopwatch()
-        self.context.append(self._job)
-        status = await self._trained(self._ref)
+        self.context.append(record)
+        status = await self._trained(PlayedEpoch(0, self.run_id, nothing, nothing, []), SubmittedJob(self._ref, record))
         self._statuses = [status]
         return status
 
