@@ -88,11 +88,11 @@ def test_every_answer_is_recorded_where_it_was_sampled(calls):
 
 @given(rollouts())
 def test_training_gets_every_sampled_token_once(calls):
-    """The backend's rows are those of the record, and no inserted or edited turn is in a span."""
+    """The backend's rows are those of the record, in any order, and no inserted or edited turn is in a span."""
     made = outcome_of(calls)
     if any(map(known, calls)):
         [group] = training_groups(TrajectoryCollection(trajectories=[[made[1]]], run_id="r"))
-        assert group.rollouts[0].rows == made[0].rows
+        assert sorted(map(repr, group.rollouts[0].rows)) == sorted(map(repr, made[0].rows))
     sampled = Counter((x, tuple(c.token_ids)) for c in calls if known(c) for x in c.logprobs[:1])
     spans = [(row, span) for row in made[0].rows for span in row.spans]
     assert Counter((s.logprobs[0], tuple(row.token_ids[s.start : s.stop])) for row, s in spans) == sampled
