@@ -36,7 +36,7 @@ def value_at(tree: Any, path: KeyPath) -> Any:
     return tree
 
 
-def names_in(tree: Any) -> dict[ComponentGroup, list[str] | None]:
+def names_in(tree: Any) -> dict[str, list[str] | None]:
     """The names in each section; None where the section is no mapping, which is an error of its own."""
     sections = {group: value_at(tree, path) for path, group in NAMED_SECTIONS.items()}
     return {

@@ -24,7 +24,7 @@ from nat.config.findings import (
 )
 from nat.config.secrets import environment_secrets, names_secret, redacted, secrets_in
 from nat.config.sources import Override, apply_overrides, expand_variables, format_yaml, read_tree
-from nat.data_models.common import TypedBaseModel
+from nat.data_models.common import Loading, TypedBaseModel
 from nat.data_models.component_ref import ComponentGroup
 from nat.data_models.config import Config
 from nat.data_models.function import EmptyFunctionConfig
@@ -77,9 +77,9 @@ def parse_config(
     imports_failed = not _import(filled.tree.get("imports"), findings)
     complete = with_defaults(_with_effect(filled.tree), current_catalog())
     choose = chooser(current_catalog(), imports_failed=imports_failed)
-    context = {"choose": choose, "names": names_in(complete)}
+    loading = Loading(choose, names_in(complete))
     _drop_misnamed(complete, tree, findings)
-    config = _validated(complete, filled.texts, context, findings)
+    config = _validated(complete, filled.texts, loading, findings)
     if config is None or findings:
         raise ConfigError(list(dict.fromkeys(findings)), source=source)
     return config
@@ -133,7 +133,7 @@ def _drop_misnamed(tree: Tree, written: Tree, findings: list[str]) -> None:
                 findings.append(f"{dotted((*path, name))}: {text} To add one, set its _type, too.")
 
 
-def _validated(tree: Tree, texts: Mapping[KeyPath, str], context: dict[str, Any], findings: list[str]) -> Config | None:
+def _validated(tree: Tree, texts: Mapping[KeyPath, str], loading: Loading, findings: list[str]) -> Config | None:
     """Validate the whole tree, and report what is wrong with it, also a key that a class would drop silently.
 
     `texts` holds the values of environment variables as text: `${KEY}` with the value 12345 is a number in YAML, but a
@@ -141,7 +141,7 @@ def _validated(tree: Tree, texts: Mapping[KeyPath, str], context: dict[str, Any]
     """
     config, errors = None, list[ErrorDetails]()
     try:
-        config = Config.model_validate(tree, context={**context, "extra": None})
+        config = Config.model_validate(tree, context=loading)
     except ValidationError as error:
         errors = error.errors(include_url=False)
     as_text = [e["loc"] for e in errors if e["type"] in {"string_type", "path_type"} and e["loc"] in texts]
@@ -149,9 +149,9 @@ def _validated(tree: Tree, texts: Mapping[KeyPath, str], context: dict[str, Any]
         for *above, key in as_text:
             node: Any = reduce(getitem, above, tree)  # type: ignore[arg-type] # keys of mappings, indices of lists
             node[key] = texts[(*above, key)]
-        return _validated(tree, {}, context, findings)
+        return _validated(tree, {}, loading, findings)
     try:
-        Config.model_validate(tree, context={**context, "extra": "forbid"}, extra="forbid")
+        Config.model_validate(tree, context=loading._replace(extra="forbid"), extra="forbid")
     except ValidationError as error:
         found = (e for e in error.errors(include_url=False) if e["type"] in UNKNOWN_KEY)
         errors += [e for e in found if not keeps_unknown_keys(e["loc"], tree)]

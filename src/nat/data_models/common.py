@@ -5,8 +5,9 @@ registry knows which function builds it.
 """
 
 import os
+from collections.abc import Callable, Collection, Mapping
 from hmac import compare_digest
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeVar
 
 from pydantic import (
     AliasChoices,
@@ -18,6 +19,17 @@ from pydantic import (
     ValidationInfo,
     model_validator,
 )
+
+
+class Loading(NamedTuple):
+    """What pydantic's context has while a YAML is loaded; a plug-in may validate with a context of its own."""
+
+    choose: "Callable[[type[TypedBaseModel], Any], type[TypedBaseModel] | None]"
+    """The class of a raw component, by its `_type`; None where no choice is to be made."""
+    names: Mapping[str, Collection[str] | None]
+    """Of the components in each section; None where the section is no mapping."""
+    extra: Literal["forbid"] | None = None
+    """Forbid unknown keys in classes that would drop them, too."""
 
 
 class TypedBaseModel(BaseModel):
@@ -49,11 +61,13 @@ class TypedBaseModel(BaseModel):
     @classmethod
     def _of_its_type(cls, data: Any, handler: ModelWrapValidatorHandler[Self], info: ValidationInfo) -> Any:
         """A raw component of a YAML is validated by the class that its `_type` names; the loader chooses it."""
-        context: Any = info.context
-        chosen = None if context is None or isinstance(data, TypedBaseModel) else context["choose"](cls, data)
+        loading = info.context
+        if not isinstance(loading, Loading) or isinstance(data, TypedBaseModel):
+            return handler(data)
+        chosen = loading.choose(cls, data)
         if chosen is None or chosen is cls:
             return handler(data)
-        return chosen.model_validate(data, context=context, extra=context["extra"])
+        return chosen.model_validate(data, context=loading, extra=loading.extra)
 
     @model_validator(mode="before")
     @classmethod

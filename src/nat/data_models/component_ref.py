@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Self
 from pydantic import GetCoreSchemaHandler
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
+from nat.data_models.common import Loading
 from nat.errors import did_you_mean, one_of
 
 
@@ -58,7 +59,7 @@ class ComponentRef(str):
     @classmethod
     def _known(cls, name: str, info: core_schema.ValidationInfo) -> Self:
         """The reference; while a YAML is loaded, the context has the names of each section, None if it has no names."""
-        names = {cls.group: None} if info.context is None else info.context["names"]
+        names = info.context.names if isinstance(info.context, Loading) else {cls.group: None}
         if cls.group not in names:
             text = f"'{name}' names one of {cls.group}, which are not part of this project"
         elif (known := names[cls.group]) is None or name in known:

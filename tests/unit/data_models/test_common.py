@@ -2,11 +2,16 @@ import pytest
 from pydantic import ConfigDict, Field, SecretStr, ValidationError
 
 from nat.data_models.common import ComparableSecretStr, TypedBaseModel, get_secret_value
+from nat.data_models.component_ref import LLMRef
 from nat.data_models.function import FunctionBaseConfig
 
 
 class Parent(TypedBaseModel, name="parent"):
     size: int = 1
+
+
+class Asks(TypedBaseModel, name="asks"):
+    llm: LLMRef
 
 
 class Open(TypedBaseModel, name="open"):
@@ -31,6 +36,11 @@ def test_unknown_keys_are_errors_unless_the_class_allows_them():
     with pytest.raises(ValidationError, match="siez"):
         Parent.model_validate({"siez": 2})
     assert Open.model_validate({"logprobs": True}).model_extra == {"logprobs": True}
+
+
+def test_a_plug_in_may_validate_in_a_context_of_its_own():
+    """Only the loader of a YAML chooses classes and checks names."""
+    assert Asks.model_validate({"llm": "any"}, context={"tenant": 1}).llm == "any"
 
 
 def test_secrets_are_unwrapped():

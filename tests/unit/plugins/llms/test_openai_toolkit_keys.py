@@ -6,6 +6,7 @@ from openai import APIConnectionError
 from fakes.http_server import self_signed
 from fakes.openai_replies import Say
 from fakes.openai_server import OpenAIServer
+from nat.capture.context import waited_for
 from nat.errors import ConfigError
 from nat.http.errors import ApiError
 from nat.plugins.llms.client import open_client, open_upstream
@@ -26,11 +27,11 @@ def config_for(server, **fields):
 
 
 async def test_a_self_signed_certificate_is_refused():
-    """Every client checks certificates unless told otherwise, and no request arrives."""
+    """Every client checks certificates unless told otherwise; none waits for a better one, and no request arrives."""
     async with TlsServer() as server:
         config = config_for(server)
         async with open_client(config, llm_name="a") as client:
-            with pytest.raises(APIConnectionError):
+            with pytest.raises(APIConnectionError), waited_for(20, pytest.fail):
                 await client.chat.completions.create(model="m", messages=HI)
         async with open_upstream(config, llm_name="a") as upstream:
             with pytest.raises(ApiError, match="does not answer"):
