@@ -165,15 +165,9 @@ class EvalTrajectoryBuilder(TrajectoryBuilder):
         del self.evaluation_runs[run_id]
         trajectories: list[Trajectory] = []
         for generation, output in enumerate(outputs):
-            outcomes = [found async for found in self._outcomes(output, generation, metadata)]
-            records = outcome.with_facts([record for record, _ in outcomes], output, self.run_config.reward_function)
-            self._rollouts[run_id] += records
-            for record, (_, trajectory) in zip(records, outcomes, strict=True):
-                if trajectory is None:
-                    continue
-                if record.scores_beside:
-                    trajectory.metadata = {**(trajectory.metadata or {}), "scores_beside": record.scores_beside}
-                trajectories.append(trajectory)
+            async for record, trajectory in self._outcomes(output, generation, metadata):
+                self._rollouts[run_id].append(record)
+                trajectories += [] if trajectory is None else [trajectory]
         return trajectories
 
     async def abandon(self, run_id: str) -> None:
@@ -195,25 +189,24 @@ class EvalTrajectoryBuilder(TrajectoryBuilder):
         self, output: EvaluationRunOutput, generation: int, metadata: dict[str, Any]
     ) -> AsyncIterator[tuple[RolloutRecord, Trajectory | None]]:
         """The record of each item of one pass, and its trajectory if it can be trained on."""
-        failures, settings = {failure.item_id: failure for failure in output.failures}, self.run_config.reward_function
-        scores, failed_score = outcome.scores_of(output, settings), None if settings is None else settings.failed_score
+        settings = self.run_config.reward_function
         target = Target(functions=self.run_config.target_functions, model=self.run_config.target_model)
         given: dict[str, Any] = {"generation": generation, "target": target, "credit": settings, "metadata": metadata}
-        for item in output.eval_input.eval_input_items:
-            failure, score = failures.get(str(item.id)), scores.get(str(item.id))
+        for item, score, facts in outcome.played(output, settings):
             trajectory: Trajectory | None = None
-            if failure is not None:
-                record = outcome.failed(item, failure, generation, target)
-            elif score is None or score.score is None:
-                record = outcome.unscored_by(item, generation, score, target)
+            if score is None:
+                record = outcome.recorded(item, generation, target, **facts)
             else:
-                record, trajectory = await self._rewarded(item, score, **given)
-            if failed_score is not None and record.failed:
-                record, trajectory = outcome.failed_as_scored(record, item, failed_score, **given)
+                record, trajectory = await self._rewarded(item, score, facts=facts, **given)
+            if record.failed and settings is not None and (least := settings.failed_score) is not None:
+                counts = EvalOutputItem(id=item.id, score=least, reasoning=None)
+                facts |= {"error": record.error, "traceback": record.traceback}
+                found, trajectory = outcome.scored(item, counts, least, facts=facts, **given)
+                record = record if trajectory is None else found  # without a call, there is nothing to train
             yield record, trajectory
 
     async def _rewarded(
-        self, item: EvalInputItem, score: EvalOutputItem, *, generation: int, target: Target, **given: Any
+        self, item: EvalInputItem, score: EvalOutputItem, *, facts: outcome.Facts, **given: Any
     ) -> tuple[RolloutRecord, Trajectory | None]:
         """The outcome of a scored rollout, whose reward is user code."""
         deadline = asyncio.timeout(self.reward_seconds)
@@ -221,12 +214,14 @@ class EvalTrajectoryBuilder(TrajectoryBuilder):
             async with deadline:
                 reward = await self.compute_reward(score, given["metadata"])
         except EvaluationError as error:
-            return outcome.unscored(item, generation, str(error), target), None
+            cause = outcome.no_score(str(error))
         except ANY_FAILURE as error:  # the boundary of one rollout
             late = f"it did not end within {self.reward_seconds:g} s" if deadline.expired() else None
-            described = f"compute_reward: {late or describe_error(error)}"
-            return outcome.unscored(item, generation, described, target, traceback=traceback_of(error)), None
-        return outcome.scored(item, score, reward, generation=generation, target=target, **given)
+            cause = outcome.no_score(f"compute_reward: {late or describe_error(error)}")
+            cause["traceback"] = traceback_of(error)
+        else:
+            return outcome.scored(item, score, reward, facts=facts, **given)
+        return outcome.recorded(item, given["generation"], given["target"], **facts | cause), None
 
 
 def _epoch_of(meta: Mapping[str, Any] | None) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 
 from nat.data_models.evaluate_runtime import EvaluationRunOutput
 from nat.data_models.finetuning import FinetuneRunConfig, RewardFunctionConfig
-from nat.data_models.score import mean
+from nat.data_models.score import mean, score_problem
 from nat.errors import ConfigError, EvaluationError
 from nat.eval.comparison import AgainstFirst
 from nat.eval.dataset import copies
@@ -116,21 +116,16 @@ def scores_by_example(records: Sequence[RolloutRecord]) -> dict[str, float | Non
 
 def held_out_records(output: EvaluationRunOutput, reward: RewardFunctionConfig | None) -> list[RolloutRecord]:
     """One record for each rollout of a held-out example, with its score or why there is none."""
-    scores, failed = outcome.scores_of(output, reward), {failure.item_id: failure for failure in output.failures}
-    items, played = output.eval_input.eval_input_items, Counter[str]()
-    records = [
-        outcome.failed(item, failed[str(item.id)], 0)
-        if str(item.id) in failed
-        else outcome.held_out(item, scores.get(str(item.id)))
-        for item in items
-    ]
-    found: list[RolloutRecord] = []
-    for item, record in zip(items, outcome.with_facts(records, output, reward), strict=True):
-        changes: dict[str, Any] = {"example_id": item.example, "generation": played[item.example]}
-        if reward is not None and record.reward is None:
-            changes["reward"] = reward.failed_score
-        found.append(record.model_copy(update=changes))
-        played[item.example] += 1
+    repetitions, found = Counter[str](), list[RolloutRecord]()
+    for item, score, facts in outcome.played(output, reward):
+        if score is None or score_problem(score.score):
+            lost = {} if score is None else outcome.no_score(score)
+            own = facts | lost | {"reward": None if reward is None else reward.failed_score}
+        else:
+            own = facts | {"reward": float(score.score), "reasoning": score.reasoning, "comparison": score.comparison}
+        record = outcome.recorded(item, repetitions[item.example], **own)
+        found.append(record.model_copy(update={"example_id": item.example}))
+        repetitions[item.example] += 1
     return found
 
 

@@ -143,21 +143,22 @@ def _collect(
 
     The candidates of a rollout that failed are not used: it may have ended before a turn was complete.
     """
-    failures = {failure.item_id: failure for failure in output.failures}
+    known = outcome.facts_of(output, reward)
     result = output.results_of(reward.name) if reward is not None else None
     scores = {str(score.id): score.score for score in result.eval_output_items} if result is not None else {}
     records: list[RolloutRecord] = []
     whole, pairs, num_turns = Candidates(), list[PreferencePair](), 0
     for item in output.eval_input.eval_input_items:
-        if (failure := failures.get(str(item.id))) is not None:
-            records.append(outcome.failed(item, failure, 0))
+        facts = known[str(item.id)]
+        if "left_out" in facts:
+            records.append(outcome.recorded(item, 0, **facts))
             continue
         found = find_candidates(str(item.id), item.trajectory, config.ttc_step_name, functions)
         turns = turns_of(found.candidates)
         own, unpaired = pair_example(turns, config)
         found.skipped += unpaired
         score: Any = scores.get(str(item.id))
-        facts: dict[str, Any] = {} if score_problem(score) else {"reward": float(score)}
+        facts |= {} if score_problem(score) else {"reward": float(score)}
         if not own:
             causes = counted(found.skipped)
             facts |= {"left_out": LeftOutCause.NO_PAIR, "error": str(causes[0]) if causes else None}
@@ -168,7 +169,7 @@ def _collect(
         whole.skipped += found.skipped
         whole.stripped += found.stripped
         whole.other_names += found.other_names
-    return Collected(outcome.with_facts(records, output, reward), pairs, num_turns, whole)
+    return Collected(records, pairs, num_turns, whole)
 
 
 def _reported_skips(collected: Collected, config: DPOTrajectoryBuilderConfig) -> list[SkipCount]:

@@ -1,7 +1,7 @@
 """One finished rollout → its record, and its trajectory if it can be trained on. Pure."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from nat.builder.tool import as_text
@@ -10,7 +10,7 @@ from nat.data_models.evaluate_runtime import EvaluationRunOutput
 from nat.data_models.evaluator import EvalInputItem, EvalOutputItem
 from nat.data_models.finetuning import RewardFunctionConfig, Trajectory
 from nat.data_models.llm_usage import usage_of_steps
-from nat.data_models.rollout_failure import NO_SCORE, RolloutFailure
+from nat.data_models.rollout_failure import NO_SCORE
 from nat.data_models.score import is_score, score_problem
 from nat.errors import EvaluationError
 from nat.finetuning.trajectories.calls import SeenCall, Selection, Target, calls_of
@@ -21,40 +21,35 @@ from nat.finetuning.trajectories.rows import broken_by
 from nat.runs.rollouts import LeftOutCause, RolloutRecord
 from nat.wire.training import TrainingRow
 
+Facts = dict[str, Any]
+"""Fields of a rollout's record."""
+
 _FAILURES = {"raised": LeftOutCause.FAILED, "timeout": LeftOutCause.TIMED_OUT}
 
 
-def failed(
-    item: EvalInputItem, failure: RolloutFailure, generation: int, target: Target | None = None
-) -> RolloutRecord:
-    """The record of a rollout that raised or timed out, with its calls until then."""
-    cause = {"left_out": _FAILURES[failure.kind], "error": str(failure), "traceback": failure.traceback}
-    return recorded(item, generation, target, **cause)
+def played(
+    output: EvaluationRunOutput, reward: RewardFunctionConfig | None
+) -> Iterator[tuple[EvalInputItem, EvalOutputItem | None, Facts]]:
+    """Each rollout of a pass, its score, and what else its record says; without a score, the facts have the cause.
+
+    Raises:
+        EvaluationError: the reward's evaluator is missing.
+
+    """
+    scores, facts = _scores_of(output, reward), facts_of(output, reward)
+    for item in output.eval_input.eval_input_items:
+        own, score = facts[str(item.id)], scores.get(str(item.id))
+        if "left_out" not in own and (score is None or score.score is None):
+            own |= no_score(score)
+        yield item, None if "left_out" in own else score, own
 
 
-def held_out(item: EvalInputItem, score: EvalOutputItem | None) -> RolloutRecord:
-    """The record of a held-out rollout, which is not trained on."""
-    if score is None or score_problem(score.score):
-        return unscored_by(item, 0, score)
-    return recorded(item, 0, reward=float(score.score), reasoning=score.reasoning, comparison=score.comparison)
-
-
-def unscored_by(
-    item: EvalInputItem, generation: int, score: EvalOutputItem | None, target: Target | None = None
-) -> RolloutRecord:
-    """The record of a rollout without a usable score; with the evaluator's error, if it gave one."""
-    if score is None:
-        return unscored(item, generation, NO_SCORE, target)
+def no_score(score: EvalOutputItem | str | None) -> Facts:
+    """The cause of a rollout without a reward, which is left out and not scored 0; of the evaluator, or a text."""
+    if not isinstance(score, EvalOutputItem):
+        return {"left_out": LeftOutCause.NO_SCORE, "error": score or NO_SCORE}
     error = score.error or score_problem(score.score) or NO_SCORE
-    cause = {"left_out": LeftOutCause(score.cause), "error": error, "traceback": score.traceback}
-    return recorded(item, generation, target, **cause)
-
-
-def unscored(
-    item: EvalInputItem, generation: int, error: str, target: Target | None = None, *, traceback: str | None = None
-) -> RolloutRecord:
-    """The record of a rollout without a reward: it is left out, not scored 0."""
-    return recorded(item, generation, target, left_out=LeftOutCause.NO_SCORE, error=error, traceback=traceback)
+    return {"left_out": LeftOutCause(score.cause), "error": error, "traceback": score.traceback}
 
 
 def scored(
@@ -66,30 +61,32 @@ def scored(
     target: Target,
     credit: RewardFunctionConfig | None = None,
     metadata: dict[str, Any],
+    facts: Facts,
 ) -> tuple[RolloutRecord, Trajectory | None]:
     """The record, and the trajectory of the target's calls, None exactly if the record has a cause of its absence.
 
-    `metadata` (run id, epoch …) is added to the trajectory's own.
+    `metadata` (run id, epoch …) is added to the trajectory's own, `facts` to the record.
     """
     seen = calls_of(item.trajectory)
     if problem := score_problem(reward, "the reward"):
-        return unscored(item, generation, problem, target), None
+        return recorded(item, generation, target, **facts | no_score(problem)), None
     if not seen and (attempts := failed_calls(item.trajectory)):
-        return recorded(item, generation, left_out=LeftOutCause.CALLS_FAILED, error=str(attempts[-1])), None
+        failed = {"left_out": LeftOutCause.CALLS_FAILED, "error": str(attempts[-1])}
+        return recorded(item, generation, **facts | failed), None
     chosen = target.select(seen)
-    facts = {"reward": reward, "reasoning": score.reasoning, "comparison": score.comparison} | _sampled(chosen)
+    found = facts | _sampled(chosen) | {"left_out": chosen.cause}
+    found |= {"reward": reward, "reasoning": score.reasoning, "comparison": score.comparison}
     if chosen.cause is not None:
-        threads = conversations(seen)
-        return _record(item, generation, seen, threads, chosen.of_target, left_out=chosen.cause, **facts), None
+        return _record(item, generation, seen, conversations(seen), chosen.of_target, **found), None
     try:
         credited = credit_answers(item.trajectory, seen, chosen.calls, score=score, reward=reward, config=credit)
     except EvaluationError as error:
-        return unscored(item, generation, str(error), target), None
+        return recorded(item, generation, target, **facts | no_score(str(error))), None
     graph = ConversationGraph(chosen.calls, None if credited is None else credited.returns)
     threads, rows, causes = graph.conversations, graph.rows, broken_by(graph.conversations)
-    facts |= {"broken_prefixes": sum(causes.values()), "broken_by": causes}
-    record = _record(item, generation, seen, threads, chosen.of_target, rows=rows, **facts)
-    details = _details(record, chosen)
+    found |= {"broken_prefixes": sum(causes.values()), "broken_by": causes}
+    record = _record(item, generation, seen, threads, chosen.of_target, rows=rows, **found)
+    details = _details(record, chosen) | ({"scores_beside": record.scores_beside} if record.scores_beside else {})
     earned: dict[int, float] = {}
     shaped_rewards = None
     if credited is not None:
@@ -108,18 +105,8 @@ def scored(
     return record, trajectory
 
 
-def failed_as_scored(
-    record: RolloutRecord, item: EvalInputItem, score: float, **given: Any
-) -> tuple[RolloutRecord, Trajectory | None]:
-    """A failed rollout with the score of failures, as `scored` gives it; left out still if no call can be trained."""
-    found, trajectory = scored(item, EvalOutputItem(id=item.id, score=score, reasoning=None), score, **given)
-    if trajectory is None:
-        return record, None
-    return found.model_copy(update={"error": record.error, "traceback": record.traceback}), trajectory
-
-
-def scores_of(output: EvaluationRunOutput, reward: RewardFunctionConfig | None) -> dict[str, EvalOutputItem]:
-    """The scores by the reward's evaluator, by item; raises `EvaluationError` if items were played without it."""
+def _scores_of(output: EvaluationRunOutput, reward: RewardFunctionConfig | None) -> dict[str, EvalOutputItem]:
+    """The scores by the reward's evaluator, by item."""
     result = None if reward is None else output.results_of(reward.name)
     if not [*output.eval_input.eval_input_items]:
         return {}
@@ -135,25 +122,24 @@ def scores_of(output: EvaluationRunOutput, reward: RewardFunctionConfig | None) 
     return {str(score.id): score for score in result.eval_output_items}
 
 
-def with_facts(
-    records: Iterable[RolloutRecord], output: EvaluationRunOutput, reward: RewardFunctionConfig | None
-) -> list[RolloutRecord]:
-    """The records of one pass, with seed, durations, scores beside the reward, and usage of each rollout."""
+def facts_of(output: EvaluationRunOutput, reward: RewardFunctionConfig | None) -> dict[str, Facts]:
+    """Of each rollout of a pass by its item: seed, seconds, usage, scores beside the reward, and why it failed."""
     share = 1 / (len(output.rollouts) or 1)
-    judged = {"judge_usage": {name: used * share for name, used in output.judge_usage.items()}}
-    of_item: dict[str, dict[str, Any]] = {
-        fact.item_id: {"seed": fact.seed, "seconds": fact.seconds, "scores_beside": {}, **judged}
-        for fact in output.rollouts
-    }
-    for item in output.eval_input.eval_input_items:
-        if str(item.id) in of_item:
-            of_item[str(item.id)]["usage"] = usage_of_steps(item.trajectory)
+    judged = {name: used * share for name, used in output.judge_usage.items()}
+    items = output.eval_input.eval_input_items
+    facts: dict[str, Facts] = {str(item.id): {"scores_beside": {}} for item in items}
+    steps = {str(item.id): item.trajectory for item in items}
+    for fact in output.rollouts:
+        own = {"seed": fact.seed, "seconds": fact.seconds, "usage": usage_of_steps(steps[fact.item_id])}
+        facts[fact.item_id] |= own | {"judge_usage": judged}
+    for failure in output.failures:
+        cause = {"left_out": _FAILURES[failure.kind], "error": str(failure), "traceback": failure.traceback}
+        facts[failure.item_id] |= cause
     for name, result in output.evaluation_results:
         for score in result.eval_output_items:
-            own = of_item.get(str(score.id), {"scores_beside": {}})
-            if (reward is None or name != reward.name) and is_score(score.score):
-                own["scores_beside"][name] = float(score.score)
-    return [record.model_copy(update=of_item.get(record.example_id, {})) for record in records]
+            if (reward is None or name != reward.name) and is_score(score.score) and str(score.id) in facts:
+                facts[str(score.id)]["scores_beside"][name] = float(score.score)
+    return facts
 
 
 def recorded(item: EvalInputItem, generation: int, target: Target | None = None, **facts: Any) -> RolloutRecord:

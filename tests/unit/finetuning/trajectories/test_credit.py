@@ -116,7 +116,9 @@ def outcome(credit, *, reward=10.0, step_rewards=None, gamma=1.0):
     item = EvalInputItem(id="e", input_obj="", expected_output_obj="", output_obj="o", trajectory=stream)
     score = EvalOutputItem(id="e", score=reward, reasoning="", step_rewards=step_rewards)
     given = config(credit, gamma=gamma)
-    return scored(item, score, reward, generation=0, target=Target(["<workflow>", "root"]), credit=given, metadata={})
+    return scored(
+        item, score, reward, generation=0, target=Target(["<workflow>", "root"]), credit=given, metadata={}, facts={}
+    )
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,7 @@ def answered(history, answer, number, *, exact):
 def outcome_of(calls, generation=0, reward=1.0):
     item = EvalInputItem(id="a", input_obj="", expected_output_obj="", output_obj="", trajectory=steps(*calls))
     score = EvalOutputItem(id="a", score=reward, reasoning=None)
-    return scored(item, score, reward, generation=generation, target=Target(["<workflow>"]), metadata={})
+    return scored(item, score, reward, generation=generation, target=Target(["<workflow>"]), metadata={}, facts={})
 
 
 def known(made):

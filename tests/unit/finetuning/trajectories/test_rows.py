@@ -112,7 +112,7 @@ def test_a_record_has_the_tools_of_each_conversation():
     ]
     item = EvalInputItem(id="a", input_obj="1", expected_output_obj="2", output_obj="2", trajectory=steps(*calls))
     score = EvalOutputItem(id="a", score=1.0, reasoning=None)
-    record = scored(item, score, 1.0, generation=0, target=Target(["<workflow>"]), metadata={})[0]
+    record = scored(item, score, 1.0, generation=0, target=Target(["<workflow>"]), metadata={}, facts={})[0]
     assert record.tools == tools
     assert [each.tools for each in record.conversations] == [0, None, 1, 0]
 
@@ -126,5 +126,5 @@ def test_a_record_counts_answers_whose_calls_could_not_be_read():
     ]
     item = EvalInputItem(id="a", input_obj="1", expected_output_obj="2", output_obj="2", trajectory=steps(*calls))
     score = EvalOutputItem(id="a", score=1.0, reasoning=None)
-    record = scored(item, score, 1.0, generation=0, target=Target(["<workflow>"]), metadata={})[0]
+    record = scored(item, score, 1.0, generation=0, target=Target(["<workflow>"]), metadata={}, facts={})[0]
     assert record.lost_calls == {"unclosed": 1, "cut_off": 1, "malformed": 1}
