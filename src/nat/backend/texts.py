@@ -10,7 +10,7 @@ from typing import Any
 
 from nat.backend.tokenizer import ChatNotRendered, ChatTokenizer, template_message, template_tool
 from nat.wire.rows import CallTokens, merge
-from nat.wire.texts import Conversation, TokenizedConversation
+from nat.wire.training import Conversation, TokenizedConversation
 
 _SHOWN = 40
 """Characters of rendered text in a message."""

@@ -187,7 +187,7 @@ class ResponseReader:
         if self._problem is not None:
             raise self._problem
         choices = self._choices
-        if not (self._done or (choices and all(c.get("finish_reason") for c in choices.values()))):
+        if not (self._done or self.is_finished):
             if not left:
                 raise UnreadableAnswer("the stream ended before the answer did")
             choices = {index: choice for index, choice in choices.items() if _has_begun(choice)}

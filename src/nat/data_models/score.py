@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from statistics import NormalDist, fmean
 from typing import Any, SupportsFloat, TypeGuard
 
-from nat.secrets import redact
+from nat.secrets import excerpt
 from nat.wire.rewards import LARGEST
 
 _SHOWN_CHARS = 60
@@ -39,7 +39,7 @@ def score_problem(value: object, name: str = "the score") -> str | None:
         return f"{name} is None: the evaluator gave none for this answer"
     if not isinstance(number, int | float):
         advice = "; give float(…) of a text that is one" if isinstance(value, str) else ""
-        return f"{name} is {_shown(value)} ({type(value).__name__}), not a number{advice}"
+        return f"{name} is {excerpt(repr(value), _SHOWN_CHARS)} ({type(value).__name__}), not a number{advice}"
     if isinstance(number, float) and not math.isfinite(number):
         return f"{name} is {number}, not a finite number"
     return f"{name} is larger than {LARGEST:g}, the largest that can be averaged"
@@ -84,8 +84,3 @@ def student_t(freedom: int) -> float:
         (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
     )
     return sum(term / float(freedom) ** power for power, term in enumerate(terms))
-
-
-def _shown(value: object) -> str:
-    text = redact(repr(value))
-    return text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}…"

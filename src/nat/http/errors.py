@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 from http import HTTPStatus
+from typing import Any
 
 from pydantic import ValidationError
+from pydantic_core import to_json
 
 from nat.errors import findings_of
 from nat.secrets import redact
-from nat.wire.openai_api import ErrorDetail, ErrorResponse
 
 _TYPES: dict[int, str] = {
     HTTPStatus.UNAUTHORIZED: "authentication_error",
@@ -41,14 +42,14 @@ class ApiError(Exception):
         self.param = param
         self.code = code
 
-    def body(self) -> ErrorResponse:
+    def body(self) -> dict[str, Any]:
         """The body, with the message also where clients of FastAPI servers look for it."""
-        error = ErrorDetail(message=self.message, type=self.type, param=self.param, code=self.code)
-        return ErrorResponse(error=error, detail=self.message)
+        error = {"message": self.message, "type": self.type, "param": self.param, "code": self.code}
+        return {"error": error, "detail": self.message}
 
     def json(self) -> bytes:
         """The body as JSON bytes."""
-        return self.body().model_dump_json().encode()
+        return to_json(self.body())
 
 
 class ClientDisconnected(Exception):

@@ -128,7 +128,7 @@ async def _attempt(
     except ANY_FAILURE as error:  # the boundary of one rollout: its failure is a record
         raised = error
     # The timer does not fire while code blocks the event loop, so the clock decides.
-    if limit.expired or limit.is_over:
+    if limit.is_over:
         message = f"no answer within {deadline:g} s ({deadline_option})"
         return None, failure_of(item, generation, "timeout", "TimeoutError", message)
     if raised is not None:

@@ -144,13 +144,11 @@ class ChatMessage(BaseModel):
 
 
 class FunctionDefinition(BaseModel):
-    """A function that the model may call, with its JSON schema."""
+    """A function that the model may call; the rest is the chat template's."""
 
     model_config = ConfigDict(extra="allow")
 
     name: str
-    description: str | None = None
-    parameters: dict[str, Any] | None = None
 
 
 class ToolDefinition(ApiModel, extra="ignore"):
@@ -370,11 +368,3 @@ class ErrorDetail(BaseModel):
     """Kind of the error; `nat serve` gives the name of the exception's class."""
     param: str | None = None
     code: str | None = None
-
-
-class ErrorResponse(BaseModel):
-    """The body of every error response; it has the message in two places."""
-
-    error: ErrorDetail
-    detail: str
-    """The message again, for clients of FastAPI servers."""

@@ -6,8 +6,7 @@ job once, however often it is sent.
 
 from collections.abc import Iterable
 from enum import StrEnum
-from itertools import islice
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 
@@ -101,11 +100,6 @@ class TrainingRow(WireModel):
         """Number of tokens to learn from, which the policy sampled or somebody else wrote."""
         return sum(span.size for span in self.spans)
 
-    @property
-    def taught(self) -> bool:
-        """True if a teacher has scored it."""
-        return any(span.teacher_logprobs is not None for span in self.spans)
-
 
 class TrainingRollout(WireModel):
     """One run of the agent: its rows share one reward, and together count as one rollout."""
@@ -142,16 +136,6 @@ class TrainingGroup(WireModel):
 def rows_of(groups: Iterable[TrainingGroup]) -> list[TrainingRow]:
     """The rows of all rollouts, in their order."""
     return [row for group in groups for rollout in group.rollouts for row in rollout.rows]
-
-
-def with_rows(groups: Iterable[TrainingGroup], rows: Iterable[TrainingRow]) -> list[TrainingGroup]:
-    """The groups with other rows, as many and in the order of `rows_of`."""
-    rest = iter(rows)
-
-    def own(rollout: TrainingRollout) -> TrainingRollout:
-        return rollout.model_copy(update={"rows": list(islice(rest, len(rollout.rows)))})
-
-    return [group.model_copy(update={"rollouts": [own(each) for each in group.rollouts]}) for group in groups]
 
 
 class TrainingConfig(WireModel):
@@ -366,3 +350,38 @@ class SavedCheckpoint(WireModel):
     path: str
     """Absolute path of its folder, which loads as a model."""
     policy_version: str
+
+
+MAX_CONVERSATIONS = 64
+"""Conversations in a request."""
+
+
+class Conversation(WireModel):
+    """Chat messages, some of which to learn from."""
+
+    messages: Several[dict[str, Any]] = Field(min_length=1)
+    """In the form of the chat API."""
+    tools: Several[dict[str, Any]] | None = None
+    """What the model could call, in the form of the chat API."""
+    answers: Several[int] = Field(min_length=1)
+    """Indices of the messages of the assistant to learn from, in rising order."""
+
+
+class TokenizeRequest(WireModel):
+    """Conversations as text, which the backend turns into the rows that it trains on."""
+
+    conversations: Several[Conversation] = Field(min_length=1, max_length=MAX_CONVERSATIONS)
+
+
+class TokenizedConversation(WireModel):
+    """The rows of a conversation, or why there are none."""
+
+    rows: list[TrainingRow] = []
+    """As few as the chat template allows; their spans have no log probabilities."""
+    problem: str | None = None
+
+
+class TokenizeAnswer(WireModel):
+    """The conversations of a request, in their order."""
+
+    conversations: list[TokenizedConversation]

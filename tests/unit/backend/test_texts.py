@@ -9,7 +9,7 @@ from fakes.tiny_model import EOS, tiny_tokenizer
 from nat.backend.model_loader import eos_token_ids
 from nat.backend.texts import tokenized
 from nat.backend.tokenizer import ChatOptions, ChatTokenizer
-from nat.wire.texts import Conversation
+from nat.wire.training import Conversation
 
 TOKENIZER = ChatTokenizer(tiny_tokenizer())
 STOP = TOKENIZER.hf.convert_tokens_to_ids(EOS)

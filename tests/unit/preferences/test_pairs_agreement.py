@@ -18,8 +18,7 @@ from nat.plugins.local.texts import tokenized_groups
 from nat.preferences.pairs import PairRule
 from nat.trajectory_files.formats import RowOptions, rows_of
 from nat.trajectory_files.generations import group_of
-from nat.wire.texts import TokenizeAnswer, TokenizedConversation
-from nat.wire.training import TrainingConfig, TrainingGroup, TrainingRollout
+from nat.wire.training import TokenizeAnswer, TokenizedConversation, TrainingConfig, TrainingGroup, TrainingRollout
 
 PROMPTS = ["left?", "right?"]
 SCORES = st.sampled_from([0.0, 5e-13, 1e-6, 0.3, 0.1 + 0.2, 0.5, 1.0, 1.0 + 5e-10, 1e6, 1e6 + 1e-4])

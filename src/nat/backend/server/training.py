@@ -14,8 +14,7 @@ from nat.backend.training.batch import batch_findings
 from nat.backend.training.jobs import TrainingJobs
 from nat.http.errors import ApiError, ClientDisconnected, first_of
 from nat.sizing.forecast import ForecastRequest
-from nat.wire.texts import TokenizeAnswer, TokenizeRequest
-from nat.wire.training import ExportRequest, JobState, TrainingConfig, TrainingJob
+from nat.wire.training import ExportRequest, JobState, TokenizeAnswer, TokenizeRequest, TrainingConfig, TrainingJob
 
 MAX_WAIT_SECONDS = 60.0
 

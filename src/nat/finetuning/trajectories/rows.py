@@ -11,8 +11,7 @@ from nat.errors import InvalidTrajectories, NoTrajectories
 from nat.finetuning.trajectories.calls import tokens_of_call
 from nat.finetuning.trajectories.episodes import rows_of_episode
 from nat.finetuning.trajectories.messages import Thread
-from nat.wire.texts import Conversation
-from nat.wire.training import TrainingGroup, TrainingRollout
+from nat.wire.training import Conversation, TrainingGroup, TrainingRollout
 
 
 @dataclass(frozen=True)

@@ -44,4 +44,4 @@ def stream(request: Body, _memory: DialectMemory) -> ChatStream:
 
 def error(failure: ApiError) -> tuple[int, Body]:
     """An error in OpenAI's shape."""
-    return failure.status, failure.body().model_dump()
+    return failure.status, failure.body()

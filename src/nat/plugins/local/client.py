@@ -13,7 +13,6 @@ from nat.sizing.forecast import ForecastRequest, TrainingForecast
 from nat.wire.json import json_text
 from nat.wire.openai_api import DetokenizedText, DetokenizeIds
 from nat.wire.serving import Health
-from nat.wire.texts import TokenizeAnswer, TokenizeRequest
 from nat.wire.training import (
     ExportedModel,
     ExportRequest,
@@ -21,6 +20,8 @@ from nat.wire.training import (
     ResolvedTraining,
     SavedCheckpoint,
     SavedJobs,
+    TokenizeAnswer,
+    TokenizeRequest,
     TrainingConfig,
     TrainingJob,
 )

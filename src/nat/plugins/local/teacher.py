@@ -8,6 +8,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Self, TypeVar
 
 from openai import APIConnectionError, APIStatusError, AsyncOpenAI
@@ -20,7 +21,7 @@ from nat.plugins.llms.client import connection
 from nat.plugins.llms.openai import OpenAIModelConfig
 from nat.secrets import excerpt
 from nat.wire.numbers import Logprob
-from nat.wire.training import TrainingGroup, TrainingRow, rows_of, with_rows
+from nat.wire.training import TrainingGroup, TrainingRollout, TrainingRow, rows_of
 
 AT_ONCE = 16
 """Requests to the teacher at the same time."""
@@ -122,8 +123,13 @@ class Teacher:
             asked = [tasks.create_task(self._row(row)) for row in rows]
         scored = [task.result() for task in asked]
         tokens = sum(len(row.token_ids) for row in rows)
+        rest = iter(scored)
+
+        def with_scores(rollout: TrainingRollout) -> TrainingRollout:
+            return rollout.model_copy(update={"rows": list(islice(rest, len(rollout.rows)))})
+
         return Scored(
-            with_rows(groups, scored),
+            [group.model_copy(update={"rollouts": list(map(with_scores, group.rollouts))}) for group in groups],
             {
                 "teacher_calls": float(len(rows)),
                 "teacher_tokens": float(tokens),

@@ -11,8 +11,14 @@ from nat.finetuning.preferences.trajectories import check_any_left, dpo_items, p
 from nat.finetuning.trajectories.groups import example_id
 from nat.finetuning.trajectories.rows import TextRollout, TextTrajectory
 from nat.plugins.local.client import BackendClient
-from nat.wire.texts import MAX_CONVERSATIONS, Conversation, TokenizedConversation, TokenizeRequest
-from nat.wire.training import TrainingGroup, TrainingRollout
+from nat.wire.training import (
+    MAX_CONVERSATIONS,
+    Conversation,
+    TokenizedConversation,
+    TokenizeRequest,
+    TrainingGroup,
+    TrainingRollout,
+)
 
 logger = logging.getLogger(__name__)
 

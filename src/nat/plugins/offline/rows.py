@@ -27,7 +27,7 @@ from nat.errors import findings_of
 from nat.finetuning.preferences.trajectories import dpo_items
 from nat.finetuning.trajectories.rows import TextRollout, TextTrajectory
 from nat.wire.json import parse_json
-from nat.wire.texts import Conversation
+from nat.wire.training import Conversation
 
 Row = Mapping[str, Any]
 Message = dict[str, Any]

@@ -33,7 +33,7 @@ def answer(request: httpx.Request) -> httpx.Response:
     try:
         report = resolve(TrainingConfig.model_validate_json(request.content)).report()
     except AlgorithmError as error:
-        return httpx.Response(400, content=ApiError(error.message).body().model_dump_json())
+        return httpx.Response(400, content=ApiError(error.message).json())
     return httpx.Response(200, content=report.model_dump_json())
 
 
