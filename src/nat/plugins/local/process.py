@@ -22,6 +22,7 @@ logger = logging.getLogger(__name__)
 
 _STOP_SECONDS = 60.0
 """In which it may save its last weights."""
+_LAST_WORDS_SECONDS = 1.0
 _KEPT_BYTES = 65536
 _STOPPED = (0, 128 + signal.SIGTERM, -signal.SIGTERM)
 """Exit codes after SIGTERM: while it serves, while it starts, and before it handles signals."""
@@ -191,7 +192,8 @@ async def _drained(backend: BackendProcess, stream: asyncio.StreamReader | None)
     reader = asyncio.create_task(read())
     try:
         yield
-    finally:
+    finally:  # the child has ended, so its last words are there; a process that it left may hold the pipe open
+        await asyncio.wait({reader}, timeout=_LAST_WORDS_SECONDS)
         reader.cancel()
         with suppress(asyncio.CancelledError):
             await reader

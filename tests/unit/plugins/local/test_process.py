@@ -60,8 +60,9 @@ def child(script: str, *arguments: str) -> tuple[str, ...]:
 
 async def test_each_notice_of_the_backend_is_shown_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """At its start and later: the backend's log is a file that nobody reads before the run has failed."""
-    lines = [json.dumps({"event": "notice", "message": f"m: {when}"}) for when in ("at the start", "later")]
-    script = f"print({lines[0]!r}, flush=True); {READY.replace(', flush', f', {lines[1]!r}, sep=chr(10), flush')}"
+    first, later = (json.dumps({"event": "notice", "message": f"m: {when}"}) for when in ("at the start", "later"))
+    said = "\n".join([first, json.dumps({"event": "ready", "port": 4711}), later, ""])
+    script = f"import sys; sys.stdout.write({said!r}); sys.stdin.read()"  # one write, which the end cannot cut
     async with running_backend(OPTIONS, log_path=tmp_path / "log", startup_timeout=30, command=child(script)):
         pass
     with pytest.raises(BackendError, match="torch: not installed"):
