@@ -19,7 +19,7 @@ from nat.backend.training.mismatch import served_logprobs
 from nat.backend.vllm.engine import VllmEngine
 from nat.backend.vllm.hand_over import LOAD_ADAPTER, AdapterHandOver, WeightsHandOver
 from nat.backend.vllm.opening import vllm_engine
-from nat.errors import EngineStopped, HandOverFailed, UpdateRejected
+from nat.errors import EngineFailed, UpdateRejected
 from nat.wire.serving import ServeOptions
 
 pytestmark = pytest.mark.large
@@ -137,7 +137,7 @@ def test_all_weights_are_handed_over_and_restored(start: Callable[..., VllmEngin
     assert_exact(engine, seed=3)
     assert isinstance(engine.hand_over, WeightsHandOver)
     engine.hand_over = CutShort(engine.hand_over)
-    with pytest.raises(HandOverFailed, match="did not take over"):
+    with pytest.raises(EngineFailed, match="did not take over"):
         train(engine, learner, prompt=40)
     assert (engine.policy_version, learner.step) == ("m@2", 2)
     assert_exact(engine, seed=4)
@@ -172,8 +172,8 @@ def test_nobody_else_reaches_the_control_routes(start: Callable[..., VllmEngine]
     deadline = time.monotonic() + DEADLINE
     while not failures and time.monotonic() < deadline:
         time.sleep(0.1)
-    assert [type(failure) for failure in failures] == [EngineStopped]
-    with pytest.raises(EngineStopped, match="was killed"):
+    assert [type(failure) for failure in failures] == [EngineFailed]
+    with pytest.raises(EngineFailed, match="was killed"):
         ask(engine)
 
 
