@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 from conformance.engines.vllm import CPU_ARGS, servers, vllm_command
@@ -17,7 +18,7 @@ from nat.backend.model_loader import load_model
 from nat.backend.training.batch import Row
 from nat.backend.training.mismatch import served_logprobs
 from nat.backend.vllm.engine import VllmEngine
-from nat.backend.vllm.hand_over import LOAD_ADAPTER, AdapterHandOver, WeightsHandOver
+from nat.backend.vllm.hand_over import LOAD_ADAPTER, RPC, AdapterHandOver, WeightsHandOver
 from nat.backend.vllm.opening import vllm_engine
 from nat.errors import EngineFailed, UpdateRejected
 from nat.wire.serving import ServeOptions
@@ -111,17 +112,17 @@ class SamePath(AdapterHandOver):
 
 
 class CutShort(WeightsHandOver):
-    """Writes damaged weights twice: for an update, and when vLLM is to go back."""
+    """Damages the weights twice before vLLM reads them: for an update, and when it is to go back."""
 
     def __init__(self, other: WeightsHandOver) -> None:
         vars(self).update(vars(other))
         self._faults = iter((1, 2))
 
-    def write(self, folder: Path) -> None:
-        super().write(folder)
-        if next(self._faults, None):
-            for file in folder.glob("*.safetensors"):
+    def _call(self, path: str, body: Any = None, **query: str) -> dict[str, object]:
+        if path == RPC and next(self._faults, None):
+            for file in Path(body["kwargs"]["weights_path"]).glob("*.safetensors"):
                 file.write_bytes(file.read_bytes()[:200])
+        return super()._call(path, body, **query)
 
 
 def test_all_weights_are_handed_over_and_restored(start: Callable[..., VllmEngine]) -> None:
