@@ -2,6 +2,8 @@
 
 from functools import cache
 from pathlib import Path
+from random import Random
+from time import monotonic
 
 import pytest
 
@@ -66,6 +68,36 @@ def test_a_killed_run_comes_to_the_same(undisturbed, tmp_path, project, point):
     """No rollout, job or judge's call twice, none missing, and equal metrics, weights and files."""
     killed(tmp_path / "run", project, point)
     goes_on(tmp_path / "run", undisturbed(project))
+
+
+KILLS = 60
+KILLS_OF_A_RUN = 3
+"""The first kills the run, the others those that go on with it."""
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("forked_processes")
+def test_a_run_is_killed_at_random_instants_and_comes_to_the_same(undisturbed, tmp_path):
+    """So does each run that goes on with it: each epoch and update once, equal weights, no finished rollout again."""
+    whole, random, killed_in_all = undisturbed("plain"), Random(0), 0
+    make_project(tmp_path / "timed", "plain")
+    began = monotonic()
+    assert run(tmp_path / "timed")[0] == 0
+    seconds = monotonic() - began
+    for number in range(KILLS):
+        folder = tmp_path / f"{number}"
+        make_project(folder, "plain")
+        instants, kills, code = [*(random.uniform(0, seconds) for _ in range(KILLS_OF_A_RUN)), ""], 0, None
+        while code != 0:
+            code, output = run(folder, str(instants[kills]))
+            assert code == 0 or (code in SIGKILLED and kills < KILLS_OF_A_RUN), (instants, output)
+            kills += code != 0
+        assert list(differences(facts(whole), facts(folder))) == [], instants
+        assert calls_more(whole, folder) <= kills, instants
+        killed_in_all += kills
+        if killed_in_all >= KILLS:
+            return
+    raise AssertionError(f"only {killed_in_all} kills")
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ import inspect
 import os
 import signal
 import sys
+import threading
 import time
 from functools import partial, wraps
 from pathlib import Path
@@ -14,7 +15,7 @@ from fakes.finetuning_project import blank_plot
 from killed.agents import register
 
 AT = "KILLED_AT"
-"""Variable with the name of a point."""
+"""Variable with the name of a point, or with seconds after the start of `nat`."""
 PROGRAM = "import nat.cli.main; from killed.processes import {0}; {0}()"
 """Imports what the tests fork."""
 HARNESS, BACKEND = "harness", "backend"
@@ -78,12 +79,19 @@ def backend() -> None:
 def _watch(process: str) -> None:
     """Have this process die at the point, if that is one of its own."""
     Path(f"{process}.pid").write_text(str(os.getpid()))
-    if (point := POINTS.get(os.environ.get(AT, ""))) is None:
+    at = os.environ.get(AT, "")
+    if process == HARNESS:
+        Path(f"{BACKEND}.pid").unlink(missing_ok=True)
+        if at and at not in POINTS:
+            timer = threading.Timer(float(at), _kill_both)
+            timer.daemon = True
+            timer.start()
+    if (point := POINTS.get(at)) is None:
         return
     if process == BACKEND and point.holds_checkpoint:
         _wrap(f"{_CHECKPOINTS}.save", "before", 2, lambda: time.sleep(600))
     if process == point.process:
-        _wrap(point.method, point.when, point.count, partial(_die, process, point))
+        _wrap(point.method, point.when, point.count, partial(_die, point))
 
 
 def _wrap(method: str, when: str, count: int, act: Any) -> None:
@@ -111,9 +119,13 @@ def _wrap(method: str, when: str, count: int, act: Any) -> None:
     setattr(owner, name, awaited if inspect.iscoroutinefunction(function) else called)
 
 
-def _die(process: str, point: Point) -> None:
+def _die(point: Point) -> None:
     while point.awaits_checkpoint and len(list(Path("runs").glob("2*/checkpoints/step_*"))) < 2:
         time.sleep(0.01)
-    other = Path(f"{BACKEND if process == HARNESS else HARNESS}.pid")
-    for each in (int(other.read_text()), os.getpid()):
-        os.kill(each, signal.SIGKILL)
+    _kill_both()
+
+
+def _kill_both() -> None:
+    pids = [int(path.read_text()) for path in (Path(f"{each}.pid") for each in (BACKEND, HARNESS)) if path.exists()]
+    for pid in sorted(pids, key=os.getpid().__eq__):  # itself last
+        os.kill(pid, signal.SIGKILL)
