@@ -23,35 +23,30 @@ def python_module(name: str) -> tuple[str, ...]:
     return sys.executable, "-P", "-m", name
 
 
-async def run_module(name: str, *arguments: str, on_line: Callable[[str], None] | None = None) -> tuple[int, str]:
-    """Run a module in a child process without the user's secrets; returns its exit code and stderr, not its stdout."""
+async def run_module(name: str, *arguments: str, on_line: Callable[[str], None] = lambda _: None) -> tuple[int, str]:
+    """Run a module in a child process without the user's secrets; its exit code and stderr, while each line is told."""
     process = await asyncio.create_subprocess_exec(
         *python_module(name),
         *arguments,
         stdin=DEVNULL,
-        stdout=DEVNULL if on_line is None else PIPE,
+        stdout=PIPE,
         stderr=PIPE,
         env=without_secrets(os.environ),
         start_new_session=True,
         limit=_LONGEST_LINE,
     )
+    assert process.stdout is not None, "a pipe"
+    assert process.stderr is not None, "a pipe"
     with known_child(process.pid):
         try:
-            assert process.stderr is not None, "a pipe"
-            stderr, _ = await asyncio.gather(process.stderr.read(), _tell(process.stdout, on_line))
-            await process.wait()
+            said = asyncio.create_task(process.stderr.read())
+            async for line in process.stdout:
+                on_line(line.decode(errors="replace").rstrip("\n"))
+            return await process.wait(), (await said).decode(errors="replace").strip()
         finally:
             if process.returncode is None:
                 process.kill()
                 await process.wait()
-    assert process.returncode is not None, "it has ended"
-    return process.returncode, stderr.decode(errors="replace").strip()
-
-
-async def _tell(stream: asyncio.StreamReader | None, on_line: Callable[[str], None] | None) -> None:
-    if stream is not None and on_line is not None:
-        async for line in stream:
-            on_line(line.decode(errors="replace").rstrip("\n"))
 
 
 @contextmanager

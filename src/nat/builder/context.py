@@ -45,7 +45,7 @@ class Place(NamedTuple):
 
     builder: Any = None
     """The `WorkflowBuilder` that is open."""
-    rollout: "ContextState | None" = None
+    rollout: "Context | None" = None
     function: InvocationNode = ROOT
     """The active function."""
     spans: tuple[str, ...] = (ROOT_COMPONENT_NAME,)
@@ -130,50 +130,6 @@ class IntermediateStepManager:
         return len(self._open)
 
 
-@dataclass(frozen=True)
-class ContextState:
-    """The state of one rollout, and its stream of steps."""
-
-    input_message: Any = None
-    """The input of the workflow."""
-    metadata: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
-    """Values from the caller of the workflow."""
-    runtime_type: RuntimeTypeEnum = RuntimeTypeEnum.OTHER
-    workflow_run_id: str | None = None
-    conversation_id: str | None = None
-    user_id: str | None = None
-    rollout_seed: int | None = None
-    """A seed for the workflow's own randomness; None if the rollout has none."""
-    intermediate_step_manager: IntermediateStepManager = field(default_factory=IntermediateStepManager)
-
-    @classmethod
-    def get(cls) -> "ContextState":
-        """The state of the current rollout; outside of rollouts, a state of the current context."""
-        if (state := here().rollout) is None:
-            state = cls()
-            move(rollout=state)
-        return state
-
-    @contextlib.contextmanager
-    def active(self) -> Iterator["Context"]:
-        """Make this the current rollout until the block ends, with an empty stack of functions and spans."""
-        token = move(rollout=self, function=ROOT, spans=_OUTSIDE.spans)
-        try:
-            yield Context(self)
-        finally:
-            _place.reset(token)
-
-
-@contextlib.contextmanager
-def own_steps() -> Iterator[list[IntermediateStep]]:
-    """Keep the steps that are pushed inside the block, which belongs to no rollout."""
-    found: list[IntermediateStep] = []
-    state = ContextState()
-    state.intermediate_step_manager.subscribe(found.append)
-    with state.active():
-        yield found
-
-
 @dataclass
 class ActiveFunctionHandle:
     """Receives the output in the body of `push_active_function`."""
@@ -184,48 +140,42 @@ class ActiveFunctionHandle:
         self.output = output
 
 
+@dataclass(frozen=True)
 class Context:
-    """A view of the current rollout; `Context.get()` is cheap."""
+    """One rollout, and its stream of steps."""
 
-    def __init__(self, state: ContextState) -> None:
-        self._state = state
+    input_message: Any = None
+    """The input of the workflow."""
+    metadata: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    """Values from the caller of the workflow."""
+    runtime_type: RuntimeTypeEnum = RuntimeTypeEnum.OTHER
+    workflow_run_id: str | None = None
+    conversation_id: str | None = None
+    user_id: str | None = None
+    rollout_seed: int | None = None
+    """A seed for the workflow's own randomness, always the same for the same rollout; None if the rollout has none."""
+    intermediate_step_manager: IntermediateStepManager = field(default_factory=IntermediateStepManager)
 
-    @staticmethod
-    def get() -> "Context":
-        return Context(ContextState.get())
+    @classmethod
+    def get(cls) -> "Context":
+        """The current rollout; outside of rollouts, one that belongs to the current task."""
+        if (rollout := here().rollout) is None:
+            rollout = cls()
+            move(rollout=rollout)
+        return rollout
 
-    @property
-    def input_message(self) -> Any:
-        return self._state.input_message
-
-    @property
-    def metadata(self) -> Mapping[str, Any]:
-        return self._state.metadata
-
-    @property
-    def intermediate_step_manager(self) -> IntermediateStepManager:
-        return self._state.intermediate_step_manager
-
-    @property
-    def workflow_run_id(self) -> str | None:
-        return self._state.workflow_run_id
-
-    @property
-    def conversation_id(self) -> str | None:
-        return self._state.conversation_id
-
-    @property
-    def user_id(self) -> str | None:
-        return self._state.user_id
-
-    @property
-    def rollout_seed(self) -> int | None:
-        """A seed for the workflow's own randomness; the same rollout always gets the same seed."""
-        return self._state.rollout_seed
+    @contextlib.contextmanager
+    def active(self) -> Iterator["Context"]:
+        """Make this the current rollout until the block ends, with an empty stack of functions and spans."""
+        token = move(rollout=self, function=ROOT, spans=_OUTSIDE.spans)
+        try:
+            yield self
+        finally:
+            _place.reset(token)
 
     @property
     def is_evaluating(self) -> bool:
-        return self._state.runtime_type is RuntimeTypeEnum.EVALUATE
+        return self.runtime_type is RuntimeTypeEnum.EVALUATE
 
     @property
     def active_function(self) -> InvocationNode:
@@ -276,3 +226,17 @@ class Context:
             push(IntermediateStepPayload(event_type=IntermediateStepType.FUNCTION_END, data=end, **event))
             with contextlib.suppress(ValueError):  # an async generator may be closed from another context
                 _place.reset(token)
+
+
+ContextState = Context
+"""The toolkit has the state apart from the view of it."""
+
+
+@contextlib.contextmanager
+def own_steps() -> Iterator[list[IntermediateStep]]:
+    """Keep the steps that are pushed inside the block, which belongs to no rollout."""
+    found: list[IntermediateStep] = []
+    rollout = Context()
+    rollout.intermediate_step_manager.subscribe(found.append)
+    with rollout.active():
+        yield found

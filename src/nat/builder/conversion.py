@@ -1,8 +1,8 @@
 """Convert a value to the type that a function takes or a caller wants.
 
-In this order: the value already has the type; a mapping is validated; a registered converter; JSON text for a model;
-what pydantic's lax mode accepts ("5" is an int). Otherwise a TypeError with the value and both types. Chat types and
-text are converted into each other, so that a workflow for one can be called with the other.
+In this order: the value already has the type; a registered converter; JSON text for a model; what pydantic's lax mode
+accepts ("5" is an int). Otherwise a TypeError with the value and both types. Chat types and text are converted into
+each other, so that a workflow for one can be called with the other.
 """
 
 import inspect
@@ -38,15 +38,16 @@ class TypeConverter:
         self.add(next(iter(hints.values())), wanted, converter)
 
     def add(self, source: Any, target: Any, converter: Converter) -> None:
-        """Register a converter under these types."""
         self._converters.append((source, target, converter))
 
     def convert(self, value: Any, to_type: Any) -> Any:
         """The value as `to_type`, or TypeError."""
         if has_type(value, to_type):
             return value
-        converter = self._find(value, to_type)
-        return converter(value) if converter is not None else _coerce(value, to_type)
+        for source, target, converter in self._converters:
+            if target == to_type and has_type(value, source):
+                return converter(value)
+        return _coerced(value, to_type) if self._parent is None else self._parent.convert(value, to_type)
 
     def try_convert(self, value: Any, to_type: Any) -> Any:
         """The value as `to_type`, or unchanged if it cannot be converted."""
@@ -55,35 +56,24 @@ class TypeConverter:
         except TypeError:
             return value
 
-    def _find(self, value: Any, to_type: Any) -> Converter | None:
-        for source, target, converter in self._converters:
-            if target == to_type and has_type(value, source):
-                return converter
-        return self._parent._find(value, to_type) if self._parent is not None else None  # noqa: SLF001 - same class
-
 
 def has_type(value: Any, wanted: Any) -> bool:
-    """True if the value is of the type, or of its origin where the type is generic."""
-    if wanted is Any or wanted is None or wanted is inspect.Parameter.empty:
+    """True if the value is of the type, or of its origin where the type is generic; a truth value is no number."""
+    if wanted in (Any, None, inspect.Parameter.empty):
         return True
-    checked = wanted if isinstance(wanted, type) and get_origin(wanted) is None else get_origin(wanted)
-    if not isinstance(checked, type):
+    checked = get_origin(wanted) or wanted
+    if isinstance(value, bool) and checked in (int, float):
         return False
-    return isinstance(value, checked) and not (isinstance(value, bool) and checked in (int, float))
+    return isinstance(checked, type) and isinstance(value, checked)
 
 
-def type_name(wanted: Any) -> str:
-    """The name of a type in messages."""
-    return wanted.__name__ if isinstance(wanted, type) and get_origin(wanted) is None else str(wanted)
-
-
-def _coerce(value: Any, to_type: Any) -> Any:
+def _coerced(value: Any, to_type: Any) -> Any:
     try:
         if isinstance(value, BaseModel) and to_type is str:
             return value.model_dump_json()
         if isinstance(value, str) and isinstance(to_type, type) and issubclass(to_type, BaseModel):
             return to_type.model_validate_json(value)
-        if to_type is str and isinstance(value, (int, float, bool)):
+        if to_type is str and isinstance(value, int | float):
             return str(value)
         return TypeAdapter(to_type).validate_python(value)
     except ValidationError as error:
@@ -91,12 +81,10 @@ def _coerce(value: Any, to_type: Any) -> Any:
     except PydanticUserError:  # a type that pydantic knows no rules for
         why = ", and no converter is registered"
     seen = f"{excerpt(repr(value), 120)} ({type(value).__name__})"
-    raise TypeError(f"{seen} cannot be converted to {type_name(to_type)}{why}")
+    raise TypeError(f"{seen} cannot be converted to {getattr(to_type, '__name__', to_type)}{why}")
 
 
 GLOBAL_CONVERTER = TypeConverter()
-"""Converters for the whole process; plug-ins add theirs through `GlobalTypeConverter`."""
-
 GLOBAL_CONVERTER.add(ChatRequest, str, attrgetter("last_user_text"))
 GLOBAL_CONVERTER.add(str, ChatRequest, ChatRequest.from_string)
 GLOBAL_CONVERTER.add(ChatRequestOrMessage, str, attrgetter("request.last_user_text"))
@@ -108,12 +96,9 @@ for each in (ChatResponse, ChatResponseChunk):
 
 
 class GlobalTypeConverter:
-    """The process-wide converter."""
+    """The converters of the whole process; plug-ins add theirs here."""
 
+    get = staticmethod(lambda: GLOBAL_CONVERTER)
     register_converter = GLOBAL_CONVERTER.add_converter
     convert = GLOBAL_CONVERTER.convert
     try_convert = GLOBAL_CONVERTER.try_convert
-
-    @staticmethod
-    def get() -> TypeConverter:
-        return GLOBAL_CONVERTER

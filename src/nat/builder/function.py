@@ -3,7 +3,7 @@
 from collections.abc import AsyncGenerator
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from nat.builder.context import Context
 from nat.builder.conversion import GLOBAL_CONVERTER, Converter, TypeConverter, has_type
@@ -29,43 +29,15 @@ class Function:
         self.config = config
         self.info = info
         self.instance_name = instance_name or config.static_type() or type(config).__name__
-        self._converter = TypeConverter([*converters, *info.converters], parent=GLOBAL_CONVERTER)
-
-    @property
-    def description(self) -> str | None:
-        return self.info.description
-
-    @property
-    def input_type(self) -> Any:
-        return self.info.input_type
-
-    @property
-    def input_schema(self) -> type[BaseModel]:
-        return self.info.input_schema
-
-    @property
-    def single_output_type(self) -> Any:
-        return self.info.single_output_type
-
-    @property
-    def streaming_output_type(self) -> Any:
-        return self.info.stream_output_type
-
-    @property
-    def has_single_output(self) -> bool:
-        return self.info.single_fn is not None
-
-    @property
-    def has_streaming_output(self) -> bool:
-        return self.info.stream_fn is not None
-
-    def convert(self, value: Any, to_type: Any) -> Any:
-        """The value as `to_type`; TypeError if it cannot be converted."""
-        return self._converter.convert(value, to_type)
-
-    def try_convert(self, value: Any, to_type: Any) -> Any:
-        """The value as `to_type`, or unchanged if it cannot be converted."""
-        return self._converter.try_convert(value, to_type)
+        self.description = info.description
+        self.input_type = info.input_type
+        self.input_schema = info.input_schema
+        self.single_output_type = info.single_output_type
+        self.streaming_output_type = info.stream_output_type
+        self.has_single_output = info.single_fn is not None
+        self.has_streaming_output = True
+        converter = TypeConverter([*converters, *info.converters], parent=GLOBAL_CONVERTER)
+        self.convert, self.try_convert = converter.convert, converter.try_convert
 
     def from_arguments(self, value: dict[str, Any]) -> Any:
         """The input made from named arguments; TypeError if they do not fit."""
@@ -112,8 +84,6 @@ class Function:
         return await self.info.single_fn(value)
 
     async def _astream(self, value: Any) -> AsyncGenerator[Any, None]:
-        if self.info.stream_fn is None:
-            raise WorkflowError(f"the function '{self.instance_name}' does not stream", hint="call ainvoke")
         async for chunk in self.info.stream_fn(value):
             yield chunk
 

@@ -4,7 +4,7 @@ import functools
 import inspect
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, TypeGuard, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel, create_model
 
@@ -31,18 +31,17 @@ class Signature:
         """True if the function takes the fields of `schema` instead of one value."""
         return len(self.parameters) != 1
 
-    def arguments(self, value: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """What to call the function with for one value."""
-        return ((), {name: getattr(value, name) for name in self.parameters}) if self.packed else ((value,), {})
+    def bound(self, fn: AnyFn, value: Any) -> AnyFn:
+        """The function with its arguments for one value."""
+        named = {name: getattr(value, name) for name in self.parameters} if self.packed else {}
+        return functools.partial(fn, *(() if self.packed else (value,)), **named)
 
 
 def read_signature(fn: AnyFn) -> Signature:
     """The signature of a function, bound method, partial or callable object; WorkflowError if it is not annotated."""
     if not callable(fn):
         raise TypeError(f"{fn!r} is no function; what makes the agent has to return the function that answers")
-    inner = fn
-    while isinstance(inner, functools.partial):
-        inner = inner.func
+    inner = fn.func if isinstance(fn, functools.partial) else fn
     name = inner.__name__ if inspect.isroutine(inner) else type(inner).__name__
     call = inner if inspect.isroutine(inner) else type(inner).__call__
     try:
@@ -74,15 +73,12 @@ def _schema_of(output_type: Any, name: str) -> type[BaseModel] | None:
     """A model for an output type: the type itself, or one with the single field `value`; None for no output."""
     if output_type in (None, type(None)):
         return None
-    if _is_model(output_type):
-        model: type[BaseModel] = output_type
-        return model
     fields: dict[str, Any] = {"value": (output_type, ...)}
-    return create_model(f"{_camel(name)}Output", **fields)
+    return output_type if _is_model(output_type) else create_model(f"{_camel(name)}Output", **fields)
 
 
-def _is_model(wanted: Any) -> bool:
-    return isinstance(wanted, type) and get_origin(wanted) is None and issubclass(wanted, BaseModel)
+def _is_model(wanted: Any) -> TypeGuard[type[BaseModel]]:
+    return isinstance(wanted, type) and issubclass(wanted, BaseModel)
 
 
 def _camel(name: str) -> str:
@@ -95,10 +91,10 @@ StreamFn = Callable[[Any], AsyncGenerator[Any, None]]
 
 @dataclass(frozen=True, kw_only=True)
 class FunctionInfo:
-    """`single_fn` returns one value, `stream_fn` yields chunks; at least one is set, and each takes one value."""
+    """`single_fn` returns one value, `stream_fn` yields chunks; each takes one value."""
 
     single_fn: SingleFn | None
-    stream_fn: StreamFn | None
+    stream_fn: StreamFn
     input_type: Any
     input_schema: type[BaseModel]
     single_output_type: Any
@@ -139,90 +135,66 @@ class FunctionInfo:
         input_schema: type[BaseModel] | None = None,
         single_output_schema: type[BaseModel] | None = None,
         stream_output_schema: type[BaseModel] | None = None,
-        single_to_stream_fn: Callable[[Any], Any] | None = None,
-        stream_to_single_fn: Callable[[AsyncGenerator[Any, None]], Awaitable[Any]] | None = None,
+        single_to_stream_fn: AnyFn | None = None,
+        stream_to_single_fn: AnyFn | None = None,
         description: str | None = None,
         converters: Sequence[Converter] | None = None,
     ) -> "FunctionInfo":
         """Create an info from parts; a missing single or stream function is derived from the other if possible."""
-        read_single = None if single_fn is None else read_signature(single_fn)
-        read_stream = None if stream_fn is None else read_signature(stream_fn)
-        signature = read_single or read_stream
-        if signature is None:
+        read = [read_signature(fn) for fn in (single_fn, stream_fn) if fn is not None]
+        if not read:
             raise WorkflowError("a FunctionInfo needs single_fn or stream_fn")
-        if read_single is not None and read_stream is not None:
-            one, two = read_single, read_stream
-            if one.parameters != two.parameters or (not one.packed and one.input_type != two.input_type):
-                raise WorkflowError(
-                    f"{one.name}() and {two.name}() take different inputs; single and stream must agree"
-                )
-        single = None if single_fn is None or read_single is None else _single(single_fn, read_single)
-        stream = None if stream_fn is None or read_stream is None else _stream(stream_fn, read_stream)
-        single_type = None if read_single is None else read_single.output_type
-        stream_type = single_type if read_stream is None else read_stream.output_type
-        if single is not None and stream is None:
-            stream = _stream_of(single, single_to_stream_fn)
-        elif stream is not None and single is None and stream_to_single_fn is not None:
-            single = _single_of(stream, stream_to_single_fn)
+        first, last = read[0], read[-1]
+        if first.streams is (single_fn is not None) or last.streams is (stream_fn is None):
+            raise WorkflowError(f"{first.name}(): an async generator is a stream_fn, any other function a single_fn")
+        if first.parameters != last.parameters or (not first.packed and first.input_type != last.input_type):
+            raise WorkflowError(f"{first.name}() and {last.name}() take different inputs; single and stream must agree")
+        if input_schema is not None and first.packed and set(first.parameters) != set(input_schema.model_fields):
+            unknown = sorted(set(first.parameters) ^ set(input_schema.model_fields))
+            wanted = f"its arguments and the fields of {input_schema.__name__}"
+            raise WorkflowError(f"{first.name}(): {wanted} differ in {unknown}")
+        single: SingleFn | None = None
+        single_type = None
+        if single_fn is not None:
+            single, single_type = functools.partial(_single, single_fn, first), first.output_type
+            stream = functools.partial(_split, single, single_to_stream_fn)
+        if stream_fn is not None:
+            stream = functools.partial(_stream, stream_fn, last)
+        if single is None and stream_to_single_fn is not None:
+            single = functools.partial(_joined, stream, stream_to_single_fn)
             single_type = inspect.get_annotations(stream_to_single_fn, eval_str=True).get("return", Any)
-        input_type = signature.input_type
-        if input_schema is not None and signature.packed:
-            input_type = input_schema
-            if unknown := set(signature.parameters) ^ set(input_schema.model_fields):
-                wanted = f"its arguments and the fields of {input_schema.__name__}"
-                raise WorkflowError(f"{signature.name}(): {wanted} differ in {sorted(unknown)}")
         return FunctionInfo(
             single_fn=single,
             stream_fn=stream,
-            input_type=input_type,
-            input_schema=input_schema or signature.schema,
+            input_type=input_schema if input_schema is not None and first.packed else first.input_type,
+            input_schema=input_schema or first.schema,
             single_output_type=single_type,
-            single_output_schema=single_output_schema or _schema_of(single_type, signature.name),
-            stream_output_type=stream_type,
-            stream_output_schema=stream_output_schema or _schema_of(stream_type, signature.name),
+            single_output_schema=single_output_schema or _schema_of(single_type, first.name),
+            stream_output_type=last.output_type,
+            stream_output_schema=stream_output_schema or _schema_of(last.output_type, first.name),
             description=description,
             converters=tuple(converters or ()),
-            parameters=signature.parameters,
+            parameters=first.parameters,
         )
 
 
-def _single(fn: AnyFn, signature: Signature) -> SingleFn:
-    if signature.streams:
-        raise WorkflowError(f"{signature.name}() is an async generator; give it as stream_fn")
-
-    async def single(value: Any) -> Any:
-        args, kwargs = signature.arguments(value)
-        return await called(fn, *args, **kwargs)
-
-    return single
+async def _single(fn: AnyFn, signature: Signature, value: Any) -> Any:
+    return await called(signature.bound(fn, value))
 
 
-def _stream(fn: AnyFn, signature: Signature) -> StreamFn:
-    if not signature.streams:
-        raise WorkflowError(f"{signature.name}() is not an async generator; give it as single_fn")
-
-    async def stream(value: Any) -> AsyncGenerator[Any, None]:
-        args, kwargs = signature.arguments(value)
-        async for chunk in fn(*args, **kwargs):
-            yield chunk
-
-    return stream
+async def _stream(fn: AnyFn, signature: Signature, value: Any) -> AsyncGenerator[Any, None]:
+    async for chunk in signature.bound(fn, value)():
+        yield chunk
 
 
-def _stream_of(single: SingleFn, split: Callable[[Any], Any] | None) -> StreamFn:
-    async def stream(value: Any) -> AsyncGenerator[Any, None]:
-        result = await single(value)
-        if split is None:
-            yield result
-            return
-        async for chunk in split(result):
-            yield chunk
-
-    return stream
+async def _split(single: SingleFn, split: AnyFn | None, value: Any) -> AsyncGenerator[Any, None]:
+    result = await single(value)
+    if split is None:
+        yield result
+        return
+    async for chunk in split(result):
+        yield chunk
 
 
-def _single_of(stream: StreamFn, join: Callable[[AsyncGenerator[Any, None]], Awaitable[Any]]) -> SingleFn:
-    async def single(value: Any) -> Any:
-        return await join(stream(value))
-
-    return single
+async def _joined(stream: StreamFn, join: AnyFn, value: Any) -> Any:
+    return await join(stream(value))

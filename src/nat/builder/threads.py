@@ -24,13 +24,11 @@ async def run_in_thread(fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -
 
     def call() -> None:
         try:
-            result = context.run(fn, *args, **kwargs)
+            future.set_result(context.run(fn, *args, **kwargs))
         except StopIteration as error:  # a future cannot carry it
             future.set_exception(RuntimeError(f"{error!r} left the function"))
         except BaseException as error:  # noqa: BLE001 - raised again in the caller
             future.set_exception(error)
-        else:
-            future.set_result(result)
 
     Thread(target=call, name=f"nat-{getattr(fn, '__name__', 'function')}", daemon=True).start()
     return await asyncio.wrap_future(future)

@@ -5,7 +5,6 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import BaseModel
 from pydantic_core import to_json
 
 from nat.builder.function import Function
@@ -22,25 +21,13 @@ class ToolFunction:
     def __init__(self, name: str, fn: Function, *, loop_timeout_s: float = LOOP_TIMEOUT_S) -> None:
         """`loop_timeout_s` is how long a call from a thread waits for the loop to begin it."""
         self.name = name
+        self.description = fn.description or name  # frameworks require a text
+        self.schema = fn.input_schema
+        self.parameters = fn.input_schema.model_json_schema()
         self._fn = fn
         self._patience_s = loop_timeout_s
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
-
-    @property
-    def description(self) -> str:
-        """The description for the model; the name if there is none, since frameworks require a text."""
-        return self._fn.description or self.name
-
-    @property
-    def schema(self) -> type[BaseModel]:
-        """The arguments, as a model."""
-        return self._fn.input_schema
-
-    @property
-    def parameters(self) -> dict[str, Any]:
-        """The arguments, as a JSON schema."""
-        return self._fn.input_schema.model_json_schema()
 
     async def call(self, arguments: dict[str, Any]) -> Any:
         """Call the function; the framework reports an exception to the model."""
@@ -81,29 +68,24 @@ def as_text(result: Any) -> str:
     return result if isinstance(result, str) else to_json(result, fallback=str).decode()
 
 
-_DEFINITIONS = "#/$defs/"
-
-
 def inlined(schema: Mapping[str, Any]) -> dict[str, Any]:
     """The JSON schema with every reference replaced by its definition, for frameworks that support no references.
 
     A recursive definition becomes `{"type": "object"}`.
     """
-    whole = {key: value for key, value in schema.items() if key != "$defs"}
-    result: dict[str, Any] = _inlined(whole, schema.get("$defs", {}), ())
-    return result
+    definitions: Mapping[str, Any] = schema.get("$defs", {})
 
+    def replaced(part: Any, inside: tuple[str, ...]) -> Any:
+        if isinstance(part, list):
+            return [replaced(each, inside) for each in part]
+        if not isinstance(part, Mapping):
+            return part
+        rest = {key: replaced(value, inside) for key, value in part.items() if key != "$ref"}
+        if not isinstance(reference := part.get("$ref"), str):
+            return rest
+        name = reference.removeprefix("#/$defs/")
+        if name in inside or name not in definitions:
+            return {"type": "object", **rest}
+        return {**replaced(definitions[name], (*inside, name)), **rest}
 
-def _inlined(part: Any, definitions: Mapping[str, Any], inside: tuple[str, ...]) -> Any:
-    if isinstance(part, list):
-        return [_inlined(each, definitions, inside) for each in part]
-    if not isinstance(part, Mapping):
-        return part
-    rest = {key: _inlined(value, definitions, inside) for key, value in part.items() if key != "$ref"}
-    reference = part.get("$ref")
-    if not isinstance(reference, str):
-        return rest
-    name = reference.removeprefix(_DEFINITIONS)
-    if name in inside or name not in definitions:
-        return {"type": "object", **rest}
-    return {**_inlined(definitions[name], definitions, (*inside, name)), **rest}
+    return {key: replaced(value, ()) for key, value in schema.items() if key != "$defs"}

@@ -4,12 +4,13 @@ A component that another one needs is opened before it and closed after it.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
 from copy import copy
+from functools import partialmethod
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, NamedTuple, Self
 
 from nat.builder.context import here, move
 from nat.builder.evaluator import EvaluatorInfo
@@ -23,12 +24,10 @@ from nat.data_models.component_ref import ComponentGroup
 from nat.data_models.config import Config
 from nat.data_models.evaluate import EvalGeneralConfig
 from nat.data_models.evaluator import EvaluatorBaseConfig
-from nat.data_models.finetuning import TrainerAdapterConfig, TrainerConfig, TrajectoryBuilderConfig
 from nat.data_models.function import EmptyFunctionConfig, FunctionBaseConfig
 from nat.data_models.invocation_node import WORKFLOW_COMPONENT_NAME
 from nat.data_models.llm import LLMBaseConfig
 from nat.data_models.telemetry_exporter import TracingConfig
-from nat.data_models.ttc_strategy import TTCStrategyBaseConfig
 from nat.errors import (
     ANY_FAILURE,
     NatError,
@@ -40,9 +39,6 @@ from nat.errors import (
     place_of,
 )
 from nat.registry.catalog import Catalog, current_catalog
-
-C = TypeVar("C", bound=TypedBaseModel)
-T = TypeVar("T")
 
 
 class Component(NamedTuple):
@@ -148,9 +144,9 @@ class WorkflowBuilder:
             raise WorkflowError(f"'{name}' is already under {group}", hint="give one of the two another name")
         self._configs[component] = config
 
-    def _config(self, group: ComponentGroup, name: str, wanted: type[C]) -> C:
+    def _config(self, group: ComponentGroup, name: str) -> Any:
         config = self._configs.get(Component(group, str(name)))
-        if not isinstance(config, wanted):
+        if config is None:
             known = self._names(group)
             raise WorkflowError(f"'{name}' not found under {group}.{did_you_mean(name, known)} There: {one_of(known)}.")
         return config
@@ -159,24 +155,26 @@ class WorkflowBuilder:
         return [each.name for each in self._configs if each.group == group]
 
     async def _open(self, group: ComponentGroup, name: str, wanted: type[Any] = object) -> Any:
-        """The component of a name, the same object on every call; WorkflowError unless it has the wanted type."""
-        return await self._once(Component(group, str(name)), lambda yielded, path: expected(yielded, wanted, path))
-
-    async def _once(self, component: Component, finished: Callable[[Any, str], Any]) -> Any:
-        """The component, the same object on every call; `finished` makes it from what its build function yields.
+        """The component of a name, the same object on every call; WorkflowError unless it has the wanted type.
 
         Components that need each other raise WorkflowError.
         """
-        config = self._config(*component, TypedBaseModel)
+        component, config = Component(group, str(name)), self._config(group, name)
         if component in self._opening and component not in self._opened:
             circle = (*self._opening[self._opening.index(component) :], component)
             raise WorkflowError(f"components need each other in a circle: {' → '.join(map(str, circle))}")
         async with self._locks.setdefault(component, asyncio.Lock()):
             if component not in self._opened:
                 with self._building(component) as builder:
-                    manager = self._catalog.component_of(component.group, config).build_fn(config, builder)
+                    manager = self._catalog.component_of(group, config).build_fn(config, builder)
                     yielded = await self._enter(str(component), config, manager)
-                self._opened[component] = finished(yielded, str(component))
+                if group is ComponentGroup.FUNCTIONS:
+                    yielded = _as_function(yielded, config, component.name)
+                if not isinstance(yielded, wanted):
+                    named = "FunctionInfo, a Function or a callable" if wanted is Function else wanted.__name__
+                    seen = f"its build function yielded {type(yielded).__name__}"
+                    raise WorkflowError(f"{component}: {seen}; wanted: {named}")
+                self._opened[component] = yielded
         return self._opened[component]
 
     @contextmanager
@@ -237,24 +235,13 @@ class WorkflowBuilder:
         return await self.get_function(name)
 
     async def get_function(self, name: str) -> Function:
-        config = self.get_function_config(name)
-
-        def as_function(yielded: Any, path: str) -> Function:
-            if isinstance(yielded, Function):
-                yielded.instance_name = str(name)
-                return yielded
-            info = FunctionInfo.from_fn(yielded) if callable(yielded) else yielded
-            info = expected(info, FunctionInfo, path, also="a Function or a callable")
-            return LambdaFunction.from_info(config=config, info=info, instance_name=str(name))
-
-        function: Function = await self._once(Component(ComponentGroup.FUNCTIONS, str(name)), as_function)
+        function: Function = await self._open(ComponentGroup.FUNCTIONS, name, Function)
         return function
 
     async def get_functions(self, function_names: Sequence[str]) -> list[Function]:
         return [await self.get_function(name) for name in function_names]
 
-    def get_function_config(self, name: str) -> FunctionBaseConfig:
-        return self._config(ComponentGroup.FUNCTIONS, name, FunctionBaseConfig)
+    get_function_config = partialmethod(_config, ComponentGroup.FUNCTIONS)
 
     async def set_workflow(self, config: FunctionBaseConfig) -> Function:
         """Make a function the workflow; its name as a function is `<workflow>`."""
@@ -301,8 +288,7 @@ class WorkflowBuilder:
     async def get_llms(self, llm_names: Sequence[str], wrapper_type: str) -> list[Any]:
         return [await self.get_llm(name, wrapper_type) for name in llm_names]
 
-    def get_llm_config(self, llm_name: str) -> LLMBaseConfig:
-        return self._config(ComponentGroup.LLMS, llm_name, LLMBaseConfig)
+    get_llm_config = partialmethod(_config, ComponentGroup.LLMS)
 
     async def get_tool(self, fn_name: str, wrapper_type: str) -> Any:
         """A function as a framework's tool object."""
@@ -320,7 +306,7 @@ class WorkflowBuilder:
 
     async def get_eval_callbacks(self) -> list[Any]:
         group = ComponentGroup.EVAL_CALLBACKS
-        configs = {name: self._config(group, name, TypedBaseModel) for name in self._names(group)}
+        configs = {name: self._config(group, name) for name in self._names(group)}
         return [await self._open(group, name) for name, each in configs.items() if not isinstance(each, TracingConfig)]
 
     async def add_evaluator(self, name: str, config: EvaluatorBaseConfig) -> None:
@@ -334,8 +320,7 @@ class WorkflowBuilder:
             raise WorkflowError(f"the evaluator '{evaluator_name}' is not built yet", hint="await add_evaluator first")
         return evaluator
 
-    def get_evaluator_config(self, evaluator_name: str) -> EvaluatorBaseConfig:
-        return self._config(ComponentGroup.EVALUATORS, evaluator_name, EvaluatorBaseConfig)
+    get_evaluator_config = partialmethod(_config, ComponentGroup.EVALUATORS)
 
     def get_max_concurrency(self) -> int:
         return self._eval_general.max_concurrency
@@ -350,38 +335,26 @@ class WorkflowBuilder:
 
     # ---- finetuning
 
-    async def add_trajectory_builder(self, name: str, config: TrajectoryBuilderConfig) -> None:
-        self._add(ComponentGroup.TRAJECTORY_BUILDERS, name, config)
+    async def _add_unbuilt(self, group: ComponentGroup, name: str, config: TypedBaseModel) -> None:
+        self._add(group, name, config)
 
-    async def get_trajectory_builder(self, trajectory_builder_name: str) -> Any:
-        return await self._open(ComponentGroup.TRAJECTORY_BUILDERS, trajectory_builder_name)
+    async def _config_of(self, group: ComponentGroup, name: str) -> Any:
+        return self._config(group, name)
 
-    async def get_trajectory_builder_config(self, trajectory_builder_name: str) -> TrajectoryBuilderConfig:
-        group = ComponentGroup.TRAJECTORY_BUILDERS
-        return self._config(group, trajectory_builder_name, TrajectoryBuilderConfig)
-
-    async def add_trainer_adapter(self, name: str, config: TrainerAdapterConfig) -> None:
-        self._add(ComponentGroup.TRAINER_ADAPTERS, name, config)
-
-    async def get_trainer_adapter(self, trainer_adapter_name: str) -> Any:
-        return await self._open(ComponentGroup.TRAINER_ADAPTERS, trainer_adapter_name)
-
-    async def get_trainer_adapter_config(self, trainer_adapter_name: str) -> TrainerAdapterConfig:
-        return self._config(ComponentGroup.TRAINER_ADAPTERS, trainer_adapter_name, TrainerAdapterConfig)
-
-    async def add_trainer(self, name: str, config: TrainerConfig) -> None:
-        self._add(ComponentGroup.TRAINERS, name, config)
+    add_trajectory_builder = partialmethod(_add_unbuilt, ComponentGroup.TRAJECTORY_BUILDERS)
+    get_trajectory_builder = partialmethod(_open, ComponentGroup.TRAJECTORY_BUILDERS)
+    get_trajectory_builder_config = partialmethod(_config_of, ComponentGroup.TRAJECTORY_BUILDERS)
+    add_trainer_adapter = partialmethod(_add_unbuilt, ComponentGroup.TRAINER_ADAPTERS)
+    get_trainer_adapter = partialmethod(_open, ComponentGroup.TRAINER_ADAPTERS)
+    get_trainer_adapter_config = partialmethod(_config_of, ComponentGroup.TRAINER_ADAPTERS)
+    add_trainer = partialmethod(_add_unbuilt, ComponentGroup.TRAINERS)
+    get_trainer_config = partialmethod(_config_of, ComponentGroup.TRAINERS)
+    add_ttc_strategy = partialmethod(_add_unbuilt, ComponentGroup.TTC_STRATEGIES)
 
     async def get_trainer(self, trainer_name: str, trajectory_builder: Any, trainer_adapter: Any) -> Any:
         trainer = await self._open(ComponentGroup.TRAINERS, trainer_name)
         await trainer.bind_components(trajectory_builder, trainer_adapter)
         return trainer
-
-    async def get_trainer_config(self, trainer_name: str) -> TrainerConfig:
-        return self._config(ComponentGroup.TRAINERS, trainer_name, TrainerConfig)
-
-    async def add_ttc_strategy(self, name: str, config: TTCStrategyBaseConfig) -> None:
-        self._add(ComponentGroup.TTC_STRATEGIES, name, config)
 
     async def get_ttc_strategy(self, strategy_name: str, pipeline_type: Any, stage_type: Any) -> Any:
         """A strategy of this stage that supports this pipeline."""
@@ -393,16 +366,15 @@ class WorkflowBuilder:
         strategy.set_pipeline_type(pipeline_type)
         return strategy
 
-    async def get_ttc_strategy_config(
-        self, strategy_name: str, pipeline_type: Any, stage_type: Any
-    ) -> TTCStrategyBaseConfig:
+    async def get_ttc_strategy_config(self, strategy_name: str, pipeline_type: Any, stage_type: Any) -> Any:
         await self.get_ttc_strategy(strategy_name, pipeline_type, stage_type)
-        return self._config(ComponentGroup.TTC_STRATEGIES, strategy_name, TTCStrategyBaseConfig)
+        return self._config(ComponentGroup.TTC_STRATEGIES, strategy_name)
 
 
-def expected(yielded: Any, wanted: type[T], path: str, *, also: str = "") -> T:
-    """The yielded object if it has the type, else WorkflowError."""
-    if isinstance(yielded, wanted):
+def _as_function(yielded: Any, config: FunctionBaseConfig, name: str) -> Any:
+    """The function that a build function's object stands for; anything else is unchanged."""
+    if isinstance(yielded, Function):
+        yielded.instance_name = name
         return yielded
-    alternatives = f"{wanted.__name__}, {also}" if also else wanted.__name__
-    raise WorkflowError(f"{path}: its build function yielded {type(yielded).__name__}; wanted: {alternatives}")
+    info = FunctionInfo.from_fn(yielded) if callable(yielded) else yielded
+    return LambdaFunction(config=config, info=info, instance_name=name) if isinstance(info, FunctionInfo) else yielded
