@@ -30,7 +30,7 @@ from nat.capture.http import CapturingAsyncClient
 from nat.capture.tap import Tap
 from nat.data_models.intermediate_step import IntermediateStepType
 from nat.finetuning.trajectories.calls import SeenCall
-from nat.finetuning.trajectories.messages import ConversationGraph
+from nat.finetuning.trajectories.messages import conversations_and_rows
 from nat.finetuning.trajectories.rows import broken_by
 from nat.gateway.access import Keyring
 from nat.gateway.app import GatewayApp
@@ -86,9 +86,8 @@ async def chat(client: AsyncOpenAI, *, stream: bool, length: int) -> None:
 def check(calls) -> None:
     """Check that all turns of a rollout are one row and that no prefix is broken."""
     seen = [SeenCall(call=call, function="") for call in calls]
-    graph = ConversationGraph(seen)
-    assert broken_by(graph.conversations) == {}
-    [row] = graph.rows
+    threads, [row] = conversations_and_rows(seen)
+    assert broken_by(threads) == {}
     assert row.num_sampled == sum(len(call.token_ids) for call in calls)
 
 

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from nat.runs.records import EpochRecord, JobRecord, ValidationRecord
-from nat.runs.rollouts import RolloutRecord
+from nat.runs.rollouts import Beginning, Conversation, RolloutRecord
 from nat.wire.training import JobStatus
 
 NOON = datetime(2026, 3, 14, 12, tzinfo=UTC)
@@ -33,9 +33,13 @@ def epoch_records(rewards: Sequence[float], **changes: Any) -> list[EpochRecord]
     return [epoch_record(epoch, reward, **changes) for epoch, reward in enumerate(rewards)]
 
 
-def rollout_record(example_id: str = "a", generation: int = 0, **changes: Any) -> RolloutRecord:
-    """A rollout that was trained on."""
-    return RolloutRecord(**({"example_id": example_id, "generation": generation, "reward": 1.0} | changes))
+def rollout_record(
+    example_id: str = "a", generation: int = 0, messages: Sequence[dict[str, Any]] = (), **changes: Any
+) -> RolloutRecord:
+    """A rollout that was trained on; `messages` are a conversation of which nothing was sampled."""
+    fields: dict[str, Any] = {"example_id": example_id, "generation": generation, "reward": 1.0}
+    fields["conversations"] = [Conversation(began=Beginning.FIRST, messages=list(messages))] if messages else []
+    return RolloutRecord(**(fields | changes))
 
 
 def validation_record(epoch: int = 0, scores: dict[str, float | None] | None = None) -> ValidationRecord:

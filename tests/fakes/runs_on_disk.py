@@ -8,7 +8,7 @@ from fakes.run_records import NOON, epoch_record, rollout_record, validation_rec
 from fakes.training_rows import row_of
 from nat.runs.journal import Journal
 from nat.runs.records import BestEpoch, BestMeasure, Phase, RunState, TrainingPhase
-from nat.runs.rollouts import AnswerRecord, Beginning, ConversationRecord, LeftOutCause
+from nat.runs.rollouts import Answer, Beginning, Conversation, LeftOutCause
 
 CONFIG = {
     "llms": {"student": {"_type": "local", "model": "models/small"}},
@@ -65,8 +65,8 @@ def make_run(
 
 def thread(messages, *answers, **fields):
     """A conversation with its answers at these places, whose tokens are the spans of the first row."""
-    known = [AnswerRecord(message=place, row=0, span=number) for number, place in enumerate(answers)]
-    return ConversationRecord(**{"began": Beginning.FIRST, "messages": messages, "answers": known} | fields)
+    known = [Answer(message=place, row=0, span=number) for number, place in enumerate(answers)]
+    return Conversation(**{"began": Beginning.FIRST, "messages": messages, "answers": known} | fields)
 
 
 def conversation(example_id, reward, question="What is 2 + 2?", answer="4", **changes):
@@ -74,8 +74,7 @@ def conversation(example_id, reward, question="What is 2 + 2?", answer="4", **ch
     messages = [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]
     row = row_of([1, 2, 3, 4], [None, None, -0.5, -0.1])
     fields = {
-        "messages": messages,
-        "conversations": [thread(2, 1)],
+        "conversations": [thread(messages, 1)],
         "rows": [row],
         "num_calls": 1,
         "question": question,
@@ -107,8 +106,7 @@ def training_rollouts():
         rollout_record(
             "d",
             reward=0.75,
-            messages=tools,
-            conversations=[thread(5, 2, 4)],
+            conversations=[thread(tools, 2, 4)],
             rows=[row],
             num_calls=2,
         ),

@@ -351,7 +351,7 @@ def commonest_of(answers: Iterable[tuple[str, float | None]]) -> CommonAnswer | 
 
 def _answer(record: RolloutRecord) -> str:
     """All that the model said in a rollout, and the beginning of what was cut off; else the workflow's output."""
-    answers = [messages[each.message] for thread, messages in record.threads() for each in thread.answers]
+    answers = [own.messages[each.message] for own in record.conversations for each in own.answers]
     parts = [part for message in answers for part in (message.get("content"), *_said(message)[2:]) if part]
     text = "\n".join(map(str, parts)) or record.output or ""
     return text.strip()[: BEGINNING if record.truncated else None]

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from nat.reports.text import indented, one_line, printable
 from nat.runs.records import Phase
-from nat.runs.rollouts import Beginning, ConversationRecord, RolloutRecord
+from nat.runs.rollouts import Beginning, Conversation, RolloutRecord
 from nat.wire.training import TrainingRow
 
 RowText = Callable[[TrainingRow], str]
@@ -58,20 +58,20 @@ def conversations(record: RolloutRecord, phase: Phase) -> list[ShownConversation
     """The rollout's conversations, in order."""
     verb, count = "trained" if trained_tokens(record, phase) else "sampled", len(record.conversations)
     found = []
-    for number, (conversation, messages) in enumerate(record.threads(), 1):
+    for number, conversation in enumerate(record.conversations, 1):
         title = f"conversation {number} of {count}{_beginning(conversation)}" if count > 1 else ""
         spans = {answer.message: record.span_of(answer) for answer in conversation.answers}
         notes = {place: f"{verb}{'' if own is None else f', {own.size} tokens'}" for place, own in spans.items()}
         turns = [
             _turn(message, notes.get(place, ""))
-            for place, message in enumerate(messages)
+            for place, message in enumerate(conversation.messages)
             if place >= conversation.shared or place in notes
         ]
         found.append(ShownConversation(title, turns))
     return found
 
 
-def _beginning(conversation: ConversationRecord) -> str:
+def _beginning(conversation: Conversation) -> str:
     if conversation.began is Beginning.FIRST:
         return ""
     shared = ""

@@ -1,10 +1,9 @@
 """The rollouts of a run: their records, why some are not trained on, and counts over an epoch. Pure."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from itertools import islice
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -71,10 +70,10 @@ class Beginning(StrEnum):
         return self in (Beginning.RETOKENIZED, Beginning.REWRITTEN)
 
 
-class AnswerRecord(BaseModel):
+class Answer(BaseModel):
     """An answer that was sampled in this rollout, and where its tokens are."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid")
 
     message: int = Field(ge=0)
     """Its place among the messages of the conversation."""
@@ -84,21 +83,22 @@ class AnswerRecord(BaseModel):
     """Index of its span in the row."""
 
 
-class ConversationRecord(BaseModel):
+class Conversation(BaseModel):
     """One conversation; its number is its index in the list."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid")
 
     began: Beginning
     parent: int | None = None
     """Number of the conversation that it shares a beginning with, if any."""
     shared: int = Field(default=0, ge=0)
     """Number of leading messages that it has in common with its parent."""
-    messages: int = Field(ge=1)
-    answers: list[AnswerRecord]
+    messages: list[dict[str, Any]] = []
+    """In OpenAI's shape."""
+    answers: list[Answer] = []
     """The answers that were sampled in this rollout, in order; it may have other messages of the assistant."""
-    tools: int | None = Field(default=None, ge=0)
-    """Which of the rollout's `tools` its last request offered; None for none."""
+    tools: list[dict[str, Any]] = []
+    """The tools that its last request offered."""
 
 
 class RolloutRecord(BaseModel):
@@ -121,12 +121,8 @@ class RolloutRecord(BaseModel):
     """Type and message of the error, if there was one."""
     traceback: str | None = Field(default=None, exclude=True, repr=False)
     """Of the error; the journal keeps one per kind of failure, not one per rollout."""
-    messages: list[dict[str, Any]] = []
-    """The conversations in OpenAI's shape, one after the other."""
-    conversations: list[ConversationRecord] = []
-    """The length of each conversation, and why it began."""
-    tools: list[list[dict[str, Any]]] = []
-    """The lists of tools that requests offered, each once."""
+    conversations: list[Conversation] = []
+    """The conversations, each with its messages in OpenAI's shape, and why it began."""
     output: str | None = None
     """The workflow's result, as text."""
     reasoning: Any = None
@@ -180,13 +176,12 @@ class RolloutRecord(BaseModel):
             return self.left_out
         return None if self.error is None else rollout_failure.COUNTED
 
-    def threads(self) -> Iterator[tuple[ConversationRecord, list[dict[str, Any]]]]:
-        """Each conversation with its messages."""
-        rest = iter(self.messages)
-        for conversation in self.conversations:
-            yield conversation, list(islice(rest, conversation.messages))
+    @property
+    def messages(self) -> list[dict[str, Any]]:
+        """Of all conversations, one after the other."""
+        return [message for conversation in self.conversations for message in conversation.messages]
 
-    def span_of(self, answer: AnswerRecord) -> Span | None:
+    def span_of(self, answer: Answer) -> Span | None:
         """The tokens of an answer; None if they are not recorded."""
         if answer.row is None or answer.span is None or answer.row >= len(self.rows):
             return None

@@ -93,11 +93,11 @@ def group_of(
 def _conversations(record: RolloutRecord) -> list[TextConversation]:
     """The conversations of a rollout that are all text."""
     found = []
-    for conversation, messages in record.threads():
-        texts = [plain for message in messages if (plain := _plain(message)) is not None]
-        if len(texts) < len(messages):
+    for conversation in record.conversations:
+        texts = [plain for message in conversation.messages if (plain := _plain(message)) is not None]
+        if len(texts) < len(conversation.messages):
             continue
-        tools = None if conversation.tools is None else json.dumps(record.tools[conversation.tools], ensure_ascii=False)
+        tools = json.dumps(conversation.tools, ensure_ascii=False) if conversation.tools else None
         answers = conversation.answers
         spans = [span for answer in answers if (span := record.span_of(answer)) is not None]
         rows = {answer.row for answer in answers}

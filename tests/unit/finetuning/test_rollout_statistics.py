@@ -78,6 +78,6 @@ def test_the_same_answer_to_nearly_all_is_seen():
 def test_results_of_tools_that_begin_as_an_error_are_counted(result, is_error):
     """In prose, or as the first key of JSON; and answers whose call could not be used, by cause."""
     record = said("a", "", 1.0, lost_calls={"malformed": 2})
-    record.messages.append({"role": "tool", "content": result})
+    record.conversations[0].messages.append({"role": "tool", "content": result})
     found = metrics_of_rollouts([record])
     assert (found.get("rollout/tool_errors", 0), found["rollout/lost_calls_malformed"]) == (is_error, 2)

@@ -56,8 +56,7 @@ def exported(answers: Played, margin: float) -> list[tuple[str, str, str, float,
             "e",
             at,
             reward=score,
-            messages=[{"role": "user", "content": prompt}, {"role": "assistant", "content": answer}],
-            conversations=[thread(2, 1)],
+            conversations=[thread([{"role": "user", "content": prompt}, {"role": "assistant", "content": answer}], 1)],
             rows=[row(prompt, answer)],
         )
         for at, (prompt, answer, score) in enumerate(answers)

@@ -14,7 +14,7 @@ def test_a_turn_has_thinking_text_and_calls():
         "reasoning_content": "Let me see.",
         "tool_calls": [{"id": "c1", "function": {"name": "weather", "arguments": {"city": "Rome"}}}, 7],
     }
-    record = rollout_record(messages=[message], conversations=[thread(1, 0)])
+    record = rollout_record(conversations=[thread([message], 0)])
     ((turn,),) = [each.turns for each in conversations(record, Phase.TRAIN)]
     assert [(part.kind, part.label, part.text) for part in turn.parts] == [
         ("thinking", "(reasoning_content)", "Let me see."),

@@ -18,7 +18,7 @@ from nat.reports.rollouts import (
 )
 from nat.runs.journal import reading
 from nat.runs.records import Phase
-from nat.runs.rollouts import AnswerRecord, Beginning, Outcome
+from nat.runs.rollouts import Answer, Beginning, Outcome
 
 RECORDS = training_rollouts()
 
@@ -105,10 +105,8 @@ def test_a_hostile_model_cannot_control_the_terminal():
         error=f"e{EVIL}",
         reasoning={EVIL: EVIL},
     )
-    hostile = hostile.model_copy(
-        update={"messages": [*hostile.messages, {"role": EVIL, "name": EVIL, "content": [EVIL]}]}
-    )
-    hostile = hostile.model_copy(update={"conversations": [thread(3, 1)]})
+    messages = [*hostile.messages, {"role": EVIL, "name": EVIL, "content": [EVIL]}]
+    hostile = hostile.model_copy(update={"conversations": [thread(messages, 1)]})
     shown = PlayedRollouts("run-1", Phase.TRAIN, 0, outcomes([hostile]), [hostile])
     for whole in (False, True):
         page = rollouts_page(shown, whole=whole, row_text=lambda _: EVIL)
@@ -124,10 +122,9 @@ def test_a_fork_repeats_no_message():
     first = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "one"}]
     second = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "two"}]
     record = rollout_record(
-        messages=[*first, *second],
         conversations=[
-            thread(2, answers=[AnswerRecord(message=1)]),
-            thread(2, answers=[AnswerRecord(message=1)], began=Beginning.RETRY, parent=0, shared=1),
+            thread(first, answers=[Answer(message=1)]),
+            thread(second, answers=[Answer(message=1)], began=Beginning.RETRY, parent=0, shared=1),
         ],
     )
     text = rollout_text(record, Phase.TRAIN)
@@ -139,12 +136,7 @@ def test_answers_that_the_agent_wrote_are_not_marked():
     """Examples in the prompt have the assistant's role, but nobody sampled them."""
     record = conversation("a", 1.0)
     shots = [{"role": "user", "content": "1 + 1?"}, {"role": "assistant", "content": "2"}]
-    record = record.model_copy(
-        update={
-            "messages": [*shots, *record.messages],
-            "conversations": [thread(4, 3)],
-        }
-    )
+    record = record.model_copy(update={"conversations": [thread([*shots, *record.messages], 3)]})
     assert rollout_text(record, Phase.TRAIN).count("[trained, 2 tokens]") == 1
     assert "assistant\n│ 2\n" in rollout_text(record, Phase.TRAIN)
 
@@ -163,5 +155,6 @@ def test_without_a_wish_every_rollout_has_a_line():
 def test_tool_calls_of_another_shape_are_shown_as_they_are(calls):
     """An agent may send anything; the page shows it."""
     messages = [{"role": "user", "content": "?"}, {"role": "assistant", "tool_calls": calls}]
+    whole = conversation("a", 1.0, conversations=[thread(messages, 1)])
     shown = calls[0] if isinstance(calls, list) else calls
-    assert f"│ {json.dumps(shown)}" in rollout_text(conversation("a", 1.0, messages=messages), Phase.TRAIN)
+    assert f"│ {json.dumps(shown)}" in rollout_text(whole, Phase.TRAIN)

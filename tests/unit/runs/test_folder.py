@@ -145,6 +145,6 @@ def test_trajectories_have_a_line_per_rollout(journal):
     assert path == journal.run_dir / "trajectories" / "epoch_0003.jsonl"
     first, second = lines(path)
     assert first["rows"] == [{"token_ids": [5, 6], "spans": [{"start": 1, "stop": 2, "logprobs": [-0.25]}]}]
-    assert first["messages"] == [{"role": "user", "content": "é\nsecond line"}]
+    assert first["conversations"][0]["messages"] == [{"role": "user", "content": "é\nsecond line"}]
     assert (second["left_out"], second["error"]) == ("the workflow raised an error", "ValueError: boom")
     assert write_trajectories(journal, Phase.VALIDATION, 3).name == "validation_0003.jsonl"

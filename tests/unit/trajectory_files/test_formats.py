@@ -27,9 +27,7 @@ def solved(generation, reward, call_id, answer, **changes):
     ]
     row = row_of([1, 2, 3, 4, 5, 6, 10 + len(answer)], [None, None, None, -0.5, -0.25, None, -1.0])
     fields = {
-        "messages": messages,
-        "conversations": [thread(4, 1, 3, tools=0)],
-        "tools": [TOOLS],
+        "conversations": [thread(messages, 1, 3, tools=TOOLS)],
         "rows": [row],
     }
     return rollout_record("7", generation, **({"reward": reward} | fields | changes))
@@ -41,9 +39,7 @@ def guessed(generation, reward, answer="5"):
         "7",
         generation,
         reward=reward,
-        messages=[QUESTION, {"role": "assistant", "content": answer}],
-        conversations=[thread(2, 1, tools=0)],
-        tools=[TOOLS],
+        conversations=[thread([QUESTION, {"role": "assistant", "content": answer}], 1, tools=TOOLS)],
         rows=[row_of([1, 2, 3, 9], [None, None, None, -2.0])],
     )
 
@@ -174,8 +170,9 @@ def test_messages_that_are_not_text_are_left_out():
     """Parts of text are joined; a conversation with an image is left out."""
     parts = [{"type": "text", "text": "2 + "}, {"type": "text", "text": "2?"}]
     split, image = guessed(0, 1.0), guessed(1, 1.0)
-    split.messages[0] = {"role": "user", "content": parts}
-    image.messages[0] = {"role": "user", "content": [*parts, {"type": "image_url", "image_url": {"url": "x"}}]}
+    split.conversations[0].messages[0] = {"role": "user", "content": parts}
+    with_image = [*parts, {"type": "image_url", "image_url": {"url": "x"}}]
+    image.conversations[0].messages[0] = {"role": "user", "content": with_image}
     rows, left_out = made([split, image], "grpo")
     assert [row["prompt"] for row in rows] == [[QUESTION]]
     assert left_out == {LeftOut("conversation", "it has messages that are not text"): 1}

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from nat.data_models.finetuning import EpisodeItem, EpisodeItemRole, Trajectory, TrajectoryCollection
 from nat.data_models.score import mean
-from nat.runs.rollouts import AnswerRecord, Beginning, ConversationRecord, RolloutRecord
+from nat.runs.rollouts import Answer, Beginning, Conversation, RolloutRecord
 from nat.wire import rewards
 
 
@@ -46,17 +46,16 @@ def _record_of(trajectory: Trajectory, position: int) -> RolloutRecord:
     sampled = set(map(id, trajectory.answers))
     said = [place for place, item in enumerate(items) if item.role is EpisodeItemRole.ASSISTANT]
     answers = [place for place in said if id(items[place]) in sampled] or said[-1:]
-    chat = ConversationRecord(
+    chat = Conversation(
         began=Beginning.FIRST,
-        messages=max(1, len(items)),
-        answers=[AnswerRecord(message=place) for place in answers],
+        messages=[{"role": str(item.role), "content": item.content} for item in items],
+        answers=[Answer(message=place) for place in answers],
     )
     return RolloutRecord(
         example_id=example,
         generation=generation,
         reward=trajectory.reward,
         num_calls=None,
-        messages=[{"role": str(item.role), "content": item.content} for item in items],
         conversations=[chat] if items else [],
     )
 

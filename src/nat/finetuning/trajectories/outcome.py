@@ -16,7 +16,7 @@ from nat.errors import EvaluationError
 from nat.finetuning.trajectories.calls import SeenCall, Selection, Target, calls_of
 from nat.finetuning.trajectories.credit import credit_answers
 from nat.finetuning.trajectories.episodes import episode
-from nat.finetuning.trajectories.messages import ConversationGraph, Thread, conversations
+from nat.finetuning.trajectories.messages import Thread, conversations, conversations_and_rows
 from nat.finetuning.trajectories.rows import broken_by
 from nat.runs.rollouts import LeftOutCause, RolloutRecord
 from nat.wire.training import TrainingRow
@@ -82,8 +82,8 @@ def scored(
         credited = credit_answers(item.trajectory, seen, chosen.calls, score=score, reward=reward, config=credit)
     except EvaluationError as error:
         return recorded(item, generation, target, **facts | no_score(str(error))), None
-    graph = ConversationGraph(chosen.calls, None if credited is None else credited.returns)
-    threads, rows, causes = graph.conversations, graph.rows, broken_by(graph.conversations)
+    threads, rows = conversations_and_rows(chosen.calls, None if credited is None else credited.returns)
+    causes = broken_by(threads)
     found |= {"broken_prefixes": sum(causes.values()), "broken_by": causes}
     record = _record(item, generation, seen, threads, chosen.of_target, rows=rows, **found)
     details = _details(record, chosen) | ({"scores_beside": record.scores_beside} if record.scores_beside else {})
@@ -159,8 +159,6 @@ def _record(
     rows: Sequence[TrainingRow] = (),
     **facts: Any,
 ) -> RolloutRecord:
-    offered = [thread.tools for thread in threads]
-    tools = [each for place, each in enumerate(offered) if each and each not in offered[:place]]
     names = [name for s in seen for name in {s.call.llm_name, s.call.model, s.call.requested_model} if name]
     lost = [
         "cut_off" if (s.call.lost_call, s.call.finish_reason) == ("unclosed", "length") else s.call.lost_call
@@ -179,9 +177,7 @@ def _record(
         completion_tokens=sum(len(s.call.token_ids or s.call.logprobs or ()) for s in seen),
         functions=dict(Counter(s.function for s in seen)),
         models=dict(Counter(names)),
-        messages=[message for thread in threads for message in thread.messages],
-        conversations=[thread.record(rows, tools) for thread in threads],
-        tools=tools,
+        conversations=list(threads),
         truncated=any(s.call.finish_reason == "length" for s in chosen),
         lost_calls=dict(Counter(lost)),
         policy_versions=dict(Counter(s.call.policy_version for s in chosen if s.call.policy_version is not None)),
@@ -212,7 +208,8 @@ def _details(record: RolloutRecord, chosen: Selection) -> dict[str, Any]:
         "broken_prefixes": record.broken_prefixes,
         "broken_by": record.broken_by,
         "conversations": [
-            each.model_dump(mode="json", exclude={"tools", "answers"}) | {"calls": len(each.answers)}
+            each.model_dump(mode="json", include={"began", "parent", "shared"})
+            | {"messages": len(each.messages), "calls": len(each.answers)}
             for each in record.conversations
         ],
         "calls": len(chosen.calls),

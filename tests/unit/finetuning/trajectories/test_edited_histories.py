@@ -73,12 +73,12 @@ def known(made):
 def test_every_answer_is_recorded_where_it_was_sampled(calls):
     """Each answer is one message of one conversation, with its own tokens, after the prompt that the model saw."""
     record, found = outcome_of(calls)[0], Counter()
-    for conversation, messages in record.threads():
+    for conversation in record.conversations:
         for answer in conversation.answers:
             span = record.span_of(answer)
             row = None if span is None else record.rows[answer.row].token_ids
             tokens = span and (*row[: span.stop], *span.logprobs)
-            found[messages[answer.message]["content"], tokens] += 1
+            found[conversation.messages[answer.message]["content"], tokens] += 1
     expected = [
         (c.message["content"], (*c.prompt_token_ids, *c.token_ids, *c.logprobs) if known(c) else None) for c in calls
     ]

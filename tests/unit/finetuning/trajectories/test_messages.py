@@ -8,7 +8,7 @@ from fakes.llm_steps import assistant, call, steps, system, user
 from nat.data_models.finetuning import Trajectory, TrajectoryCollection
 from nat.finetuning.trajectories.calls import calls_of
 from nat.finetuning.trajectories.episodes import episode
-from nat.finetuning.trajectories.messages import ConversationGraph, conversations, essence
+from nat.finetuning.trajectories.messages import conversations, conversations_and_rows, essence
 from nat.finetuning.trajectories.rows import training_groups
 from nat.runs.rollouts import Beginning
 
@@ -54,8 +54,7 @@ def tree(plan, *, exact, answer):
 def test_a_conversation_is_a_row(plan, alike):
     """With exact tokens, a conversation is a row in the journal and for the backend."""
     made, _ = tree(plan, exact=True, answer=lambda number: "a" if alike else f"a{number}")
-    graph = ConversationGraph(calls_of(steps(*made)))
-    threads, rows = graph.conversations, graph.rows
+    threads, rows = conversations_and_rows(calls_of(steps(*made)))
     assert [row.token_ids for row in rows] == [whole(thread) for thread in threads]
     trajectory = Trajectory(episode=episode(threads), reward=1.0)
     (group,) = training_groups(TrajectoryCollection(trajectories=[[trajectory]], run_id="r"))

@@ -101,7 +101,7 @@ def test_preference_pairs_are_no_conversations():
 
 
 def test_a_record_has_the_tools_of_each_conversation():
-    """Each list of tools is recorded once; a conversation names that of its last request, or none."""
+    """Those of its last request, or none."""
     tools = [[{"type": "function", "function": {"name": name}}] for name in ("look", "add")]
     calls = [
         call([user("1")], "x", tools=tools[0]),
@@ -113,8 +113,7 @@ def test_a_record_has_the_tools_of_each_conversation():
     item = EvalInputItem(id="a", input_obj="1", expected_output_obj="2", output_obj="2", trajectory=steps(*calls))
     score = EvalOutputItem(id="a", score=1.0, reasoning=None)
     record = scored(item, score, 1.0, generation=0, target=Target(["<workflow>"]), metadata={}, facts={})[0]
-    assert record.tools == tools
-    assert [each.tools for each in record.conversations] == [0, None, 1, 0]
+    assert [each.tools for each in record.conversations] == [tools[0], [], tools[1], tools[0]]
 
 
 def test_a_record_counts_answers_whose_calls_could_not_be_read():
