@@ -2,7 +2,7 @@
 
 The harness and the backend each have one registry. The configuration fills the harness's (`nat.config.secrets` says
 what counts as a secret); the backend gets a copy when it is started. Everything that is written or printed passes
-`redact`; values in memory stay as they are. Functions that change the whole process are for entry points only.
+`redact`; values in memory stay as they are.
 """
 
 import base64
@@ -18,8 +18,6 @@ from contextlib import contextmanager
 from typing import Any, TextIO, cast
 from urllib.parse import quote, quote_plus
 
-logger = logging.getLogger(__name__)
-
 REDACTED = "**********"
 
 _OWN_KEY = re.compile(r"sk-nat-[\w-]{43}")
@@ -27,7 +25,6 @@ _URL_LOGIN = re.compile(r"(?<=://)[^/@:\s\"']{1,256}:(?!KEY@)[^/@\s\"']{1,256}(?
 """Not of our own messages, which write `http://any:KEY@host`."""
 _PLACEHOLDERS = {"", "not-needed", "not_needed", "not-used", "anything", "password", "changeme", "undefined"}
 """Values that people set where a key is required but not checked."""
-_GROUP_AND_OTHERS = 0o077
 
 
 class KnownSecrets:
@@ -63,12 +60,6 @@ class KnownSecrets:
             text = _OWN_KEY.sub(REDACTED, text)
         return _URL_LOGIN.sub(REDACTED, text) if "://" in text and "@" in text else text
 
-    def redact_json(self, text: str, *, indent: int | None = None) -> str:
-        """One JSON value without secrets in its strings; numbers and structure stay as they are."""
-        if self.redact(text) == text:
-            return text
-        return json.dumps(self.redact_tree(json.loads(text)), ensure_ascii=False, indent=indent)
-
     def redact_tree(self, value: Any) -> Any:
         """Plain data with each string redacted."""
         if isinstance(value, dict):
@@ -84,13 +75,9 @@ known_secrets = KnownSecrets()
 
 def recognisable(value: str) -> bool:
     """True if the value cannot occur by chance: 8 characters, or 6 with letters and digits, and no placeholder."""
-    long_enough = len(value) >= 8 or (len(value) >= 6 and is_mixed(value))
+    is_mixed = any(map(str.isalpha, value)) and any(map(str.isdigit, value))
+    long_enough = len(value) >= (6 if is_mixed else 8)
     return long_enough and value.strip("*").lower() not in _PLACEHOLDERS
-
-
-def is_mixed(value: str) -> bool:
-    """True if the value has letters and digits."""
-    return any(map(str.isalpha, value)) and any(map(str.isdigit, value))
 
 
 def redact(text: str) -> str:
@@ -99,8 +86,10 @@ def redact(text: str) -> str:
 
 
 def redact_json(text: str, *, indent: int | None = None) -> str:
-    """Replace the secrets in one JSON value."""
-    return known_secrets.redact_json(text, indent=indent)
+    """One JSON value without secrets in its strings; numbers and structure stay as they are."""
+    if redact(text) == text:
+        return text
+    return json.dumps(known_secrets.redact_tree(json.loads(text)), ensure_ascii=False, indent=indent)
 
 
 def excerpt(text: str, length: int) -> str:
@@ -121,36 +110,29 @@ def _forms(value: str) -> Iterator[str]:
         yield base64.b64encode(value.encode(errors="replace")).decode()
 
 
-class SecretsFilter(logging.Filter):
-    """Redacts the message and the traceback of each record."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        text = record.getMessage()
-        if (redacted := redact(text)) != text:
-            record.msg, record.args = redacted, None
-        if record.exc_info and not record.exc_text:
-            record.exc_text = logging.Formatter().formatException(record.exc_info)
-        if record.exc_text:
-            record.exc_text = redact(record.exc_text)
-        return True
-
-
 @contextmanager
 def redacted_logs() -> Iterator[None]:
-    """Redact what the handlers of the root logger write, also those of other programs, until the block ends."""
-    added, handlers = SecretsFilter(), list(logging.getLogger().handlers)
-    for handler in handlers:
-        handler.addFilter(added)
+    """Redact the message and traceback of each log record, for handlers of other programs too, until the block ends."""
+    make = logging.getLogRecordFactory()
+
+    def redacted(*arguments: Any, **named: Any) -> logging.LogRecord:
+        record = make(*arguments, **named)
+        if (text := redact(said := record.getMessage())) != said:
+            record.msg, record.args = text, None
+        if record.exc_info:
+            record.exc_text = redact(logging.Formatter().formatException(record.exc_info))
+        return record
+
+    logging.setLogRecordFactory(redacted)
     try:
         yield
     finally:
-        for handler in handlers:
-            handler.removeFilter(added)
+        logging.setLogRecordFactory(make)
 
 
 def keep_files_private() -> None:
     """Let only the user read what this process and its children write: folders 0700, files 0600."""
-    os.umask(os.umask(_GROUP_AND_OTHERS) | _GROUP_AND_OTHERS)
+    os.umask(os.umask(0o077) | 0o077)
 
 
 def redact_output() -> None:

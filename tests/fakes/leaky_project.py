@@ -31,8 +31,8 @@ IN_YAML = {
         "helper": {
             "_type": "command",
             "llm": "judge",
-            "command": "true --api-key literal-option-1 --odd ${ODD_IN_COMMAND} # SERVICE_TOKEN=literal-assigned-1",
-            "env": {"WEATHER_KEY": "literal-env-1", "MODE": "${ODD_IN_ENV}"},
+            "command": "true --api-key literal-option-1 --odd ${TOKEN_IN_COMMAND} # SERVICE_TOKEN=literal-assigned-1",
+            "env": {"WEATHER_KEY": "literal-env-1", "MODE": "${SECRET_IN_ENV}"},
         }
     },
     "trainer_adapters": {
@@ -50,8 +50,8 @@ IN_YAML = {
     },
 }
 IN_ENVIRONMENT = {
-    "ODD_IN_COMMAND": "command-value-1",
-    "ODD_IN_ENV": 'env value "quoted" ümlaut-1',
+    "TOKEN_IN_COMMAND": "command-value-1",
+    "SECRET_IN_ENV": 'env value "quoted" ümlaut-1',
     "STUDENT_KEY": "student-key-1",
     "SOME_TOKEN": "unmentioned-token-1",
     "PEM_SECRET": "-----BEGIN KEY-----\nfirst-line-of-key-1\nsecond-line-of-key-1\n-----END KEY-----",

@@ -73,7 +73,7 @@ def parse_config(
     findings: list[str] = []
     environ = os.environ if environ is None else environ
     filled = expand_variables(apply_overrides(tree, overrides, findings), environ, findings)
-    known_secrets.remember({*filled.secrets, *environment_secrets(environ), *secrets_in(filled.tree)})
+    known_secrets.remember({*environment_secrets(environ), *secrets_in(filled.tree)})
     imports_failed = not _import(filled.tree.get("imports"), findings)
     complete = with_defaults(_with_effect(filled.tree), current_catalog())
     choose = chooser(current_catalog(), imports_failed=imports_failed)

@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from nat.config.findings import KeyPath, Tree, dotted, preview
-from nat.config.secrets import filled_secrets, secrets_in
+from nat.config.secrets import secrets_in
 from nat.errors import ConfigError, did_you_mean, did_you_mean_path, not_utf8
 from nat.files import expanded
 from nat.secrets import known_secrets
@@ -168,8 +168,6 @@ class Expanded:
 
     tree: Any
     texts: Mapping[KeyPath, str]
-    secrets: frozenset[str] = frozenset()
-    """Values from the environment that `nat.config.secrets` classifies as secret."""
 
 
 def expand_variables(tree: Any, environ: Mapping[str, str], findings: list[str]) -> Expanded:
@@ -178,7 +176,6 @@ def expand_variables(tree: Any, environ: Mapping[str, str], findings: list[str])
     `${X}` and `$X`; `${X:-d}` gives d if X is unset or empty, `${X-d}` if it is unset; `\$` is a dollar sign.
     """
     texts: dict[KeyPath, str] = {}
-    secrets: set[str] = set()
 
     def fill(value: Any, path: KeyPath) -> Any:
         if isinstance(value, dict):
@@ -187,16 +184,16 @@ def expand_variables(tree: Any, environ: Mapping[str, str], findings: list[str])
             return [fill(item, (*path, index)) for index, item in enumerate(value)]
         if not isinstance(value, str) or "$" not in value:
             return value
-        text = _fill_text(value, environ, findings, path, secrets)
+        text = _fill_text(value, environ, findings, path)
         if _WHOLE.fullmatch(value) is None:
             return text
         texts[path] = text
         return _scalar(text)
 
-    return Expanded(fill(tree, ()), texts, frozenset(secrets))
+    return Expanded(fill(tree, ()), texts)
 
 
-def _fill_text(text: str, environ: Mapping[str, str], findings: list[str], path: KeyPath, secrets: set[str]) -> str:
+def _fill_text(text: str, environ: Mapping[str, str], findings: list[str], path: KeyPath) -> str:
     def replacement(match: re.Match[str]) -> str:
         name = match["braced"] or match["plain"]
         if name is None:
@@ -211,8 +208,6 @@ def _fill_text(text: str, environ: Mapping[str, str], findings: list[str], path:
                 f"${{{name}:-default}}.{hint}"
             )
             return ""
-        if found == environ.get(name):
-            secrets.update(filled_secrets(name, found, path))
         return found
 
     return _VARIABLE.sub(replacement, text)
