@@ -6,10 +6,10 @@ states, and neither is preferred to the other.
 
 import json
 from collections import Counter
-from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from nat.preferences.skips import SkipCause
+from nat.preferences.pairs import SkipCause
 from nat.wire.training import TrainingRow
 
 Marked = tuple[tuple[Hashable, bool], ...]
@@ -37,8 +37,15 @@ def marked_messages(
     messages: Sequence[Mapping[str, Any]], sampled: Collection[int], tools: str | None = None
 ) -> Marked:
     """`sampled` has the places of sampled messages. Tools are part of the prompt; the random ids of calls are not."""
-    words = (json.dumps(_without_ids(message), sort_keys=True, default=str) for message in messages)
-    return tuple(((tools, text), place in sampled) for place, text in enumerate(words))
+
+    def words(message: Mapping[str, Any]) -> str:
+        calls = [
+            {key: call[key] for key in call if key not in {"id", "index"}} for call in message.get("tool_calls") or ()
+        ]
+        kept = {key: value for key, value in message.items() if key != "tool_call_id" and value}
+        return json.dumps(kept | {"tool_calls": calls}, sort_keys=True, default=str)
+
+    return tuple(((tools, words(message)), place in sampled) for place, message in enumerate(messages))
 
 
 def parting(a: Marked, b: Marked, *, whole: bool = False) -> int | None:
@@ -59,7 +66,7 @@ def first_parting(own: Sequence[Marked], others: Sequence[Marked], *, whole: boo
     What both generations have is not compared with other answers to its prompt.
     """
     shared = Counter(own) & Counter(others)
-    mine, its = (list(_unshared(each, shared)) for each in (own, others))
+    mine, its = _unshared(own, shared), _unshared(others, shared)
     for place, one in mine:
         for other_place, other in its:
             if (at := parting(one, other, whole=whole)) is not None:
@@ -67,16 +74,11 @@ def first_parting(own: Sequence[Marked], others: Sequence[Marked], *, whole: boo
     return SkipCause.DIFFERENT_PROMPTS if mine or its else SkipCause.EQUAL_RESPONSES
 
 
-def _unshared(sequences: Sequence[Marked], shared: Counter[Marked]) -> Iterator[tuple[int, Marked]]:
+def _unshared(sequences: Sequence[Marked], shared: Counter[Marked]) -> list[tuple[int, Marked]]:
     """The sequences with their places, without those that both generations have."""
-    left = shared.copy()
+    left, found = shared.copy(), []
     for place, sequence in enumerate(sequences):
         left[sequence] -= 1
         if left[sequence] < 0:
-            yield place, sequence
-
-
-def _without_ids(message: Mapping[str, Any]) -> dict[str, Any]:
-    kept = {key: value for key, value in message.items() if key not in {"tool_calls", "tool_call_id"} and value}
-    calls = message.get("tool_calls") or ()
-    return kept | {"tool_calls": [{key: call[key] for key in call if key not in {"id", "index"}} for call in calls]}
+            found.append((place, sequence))
+    return found

@@ -12,9 +12,8 @@ from math import isclose
 from statistics import fmean
 from typing import Any, Literal
 
-from nat.preferences.pairs import PairRule
+from nat.preferences.pairs import PairRule, SkipCause
 from nat.preferences.parting import first_parting
-from nat.preferences.skips import SkipCause
 from nat.trajectory_files.generations import Generation, Group, LeftOut, TextConversation, masked
 
 Form = Literal["grpo", "preference", "kto", "messages"]

@@ -5,8 +5,7 @@ from math import inf, isfinite, nan
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nat.preferences.pairs import PairRule
-from nat.preferences.skips import SkipCause
+from nat.preferences.pairs import PairRule, SkipCause
 
 SCORES = st.lists(st.sampled_from([0.0, 0.25, 0.5, 1.0, nan, inf]), max_size=8)
 

@@ -9,9 +9,7 @@ from fakes.training_rows import row_of
 from nat.backend.algorithms.registry import resolve
 from nat.backend.training.batch import make_batch
 from nat.data_models.finetuning import DPOItem, OpenAIMessage, Trajectory, TrajectoryCollection
-from nat.finetuning.preferences.candidates import CandidateStep
-from nat.finetuning.preferences.config import DPOTrajectoryBuilderConfig
-from nat.finetuning.preferences.pairs import pair_turn
+from nat.finetuning.preferences.candidates import CandidateStep, pair_turn
 from nat.finetuning.preferences.trajectories import without_problems
 from nat.plugins.customizer.dpo.rows import pairs_of
 from nat.plugins.local.texts import tokenized_groups
@@ -45,7 +43,7 @@ def trained(answers: Played, margin: float) -> Pairs:
 def built(answers: Played, margin: float) -> Pairs:
     """The pairs of `dpo_traj_builder`."""
     steps = [CandidateStep("e", "t", at, prompt, answer, score) for at, (prompt, answer, score) in enumerate(answers)]
-    pairs, _ = pair_turn(steps, DPOTrajectoryBuilderConfig(min_score_diff=margin))
+    pairs, _ = pair_turn(steps, PairRule(margin))
     return [(pair.chosen_index, pair.rejected_index) for pair in pairs]
 
 

@@ -3,8 +3,8 @@
 import pytest
 
 from fakes.training_rows import row_of
+from nat.preferences.pairs import SkipCause
 from nat.preferences.parting import first_parting, marked_messages, marked_tokens, parting
-from nat.preferences.skips import SkipCause
 
 
 def row(*parts):

@@ -16,9 +16,8 @@ from nat.backend.algorithms.advantages import BatchAdvantages, Returns, batch_ad
 from nat.backend.algorithms.registry import Resolved
 from nat.backend.model import LoadedModel
 from nat.errors import UpdateRejected
-from nat.preferences.pairs import PairRule
+from nat.preferences.pairs import PairRule, SkipCause
 from nat.preferences.parting import Marked, first_parting, marked_tokens
-from nat.preferences.skips import SkipCause
 from nat.secrets import excerpt
 from nat.wire.training import Span, TrainingGroup, TrainingJob, TrainingRollout
 

@@ -1,26 +1,22 @@
-"""The candidates of a rollout, read from the TTC_END steps that the workflow pushed. Pure.
+"""The candidates of a rollout, read from the TTC_END steps that the workflow pushed, and their pairs. Pure.
 
 A candidate that cannot be read is skipped with the reason; nothing is replaced by a default that would be trained on.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ValidationError
 
 from nat.data_models.finetuning import OpenAIMessage
-from nat.data_models.intermediate_step import (
-    IntermediateStep,
-    IntermediateStepState,
-    IntermediateStepType,
-    TTCEventData,
-)
+from nat.data_models.intermediate_step import IntermediateStep, IntermediateStepType, TTCEventData
 from nat.data_models.score import score_problem
 from nat.errors import findings_of
 from nat.finetuning.trajectories.calls import WHOLE_WORKFLOW
-from nat.preferences.skips import SkipCause, Skipped
+from nat.preferences.pairs import PairRule, SkipCause
+from nat.preferences.parting import marked_messages
 from nat.secrets import excerpt
 
 Prompt = list[OpenAIMessage] | str
@@ -42,154 +38,122 @@ class CandidateStep:
     raw_metadata: dict[str, Any] = field(default_factory=dict)
     """Metadata of the step."""
 
-    def __str__(self) -> str:
-        return f"example {self.example_id}, turn {self.turn_id}, candidate {self.candidate_index}"
+
+@dataclass(frozen=True)
+class PreferencePair:
+    """Two answers to one prompt; the first has the higher score."""
+
+    example_id: str
+    turn_id: str
+    prompt: Prompt
+    chosen_response: str
+    rejected_response: str
+    chosen_score: float
+    rejected_score: float
+    score_diff: float
+    chosen_index: int
+    rejected_index: int
+    metadata: dict[str, Any] = field(default_factory=dict)
+    """Metadata of both steps, and the number of candidates of the turn."""
 
 
-@dataclass
-class Candidates:
-    """What the steps of some rollouts gave."""
+class Skipped(NamedTuple):
+    """One step, turn or pair that was left out."""
 
-    candidates: list[CandidateStep] = field(default_factory=list)
-    skipped: list[Skipped] = field(default_factory=list)
-    stripped: int = 0
-    """Candidates whose prompt ended with their own answer, which was removed."""
-    other_names: Counter[str] = field(default_factory=Counter)
-    """TTC_END steps of other names."""
+    cause: SkipCause
+    where: str
+    """Its place and what was seen there, for a message."""
 
 
-class Unreadable(Exception):
-    """A candidate that is skipped; does not leave this module."""
+class _Unreadable(Exception):
+    """A candidate that is skipped."""
 
     def __init__(self, cause: SkipCause, seen: str) -> None:
         super().__init__(cause, seen)
-        self.cause = cause
-        self.seen = seen
+        self.cause, self.seen = cause, seen
 
 
 def find_candidates(
     example_id: str, steps: Iterable[IntermediateStep], name: str, functions: Collection[str] = (WHOLE_WORKFLOW,)
-) -> Candidates:
+) -> tuple[list[CandidateStep], list[Skipped]]:
     """The candidates among the steps of one rollout: its TTC_END steps of that name, pushed by one of the functions."""
-    found = Candidates()
-    started: dict[str, None] = {}
-    seen_in_turn: Counter[str] = Counter()
+    found, skipped, seen_in_turn = list[CandidateStep](), list[Skipped](), Counter[str]()
     for step in steps:
-        if step.name != name:
-            if step.event_type is IntermediateStepType.TTC_END:
-                found.other_names[str(step.name)] += 1
-        elif step.event_type is IntermediateStepType.TTC_START:
-            started[step.UUID] = None
-        elif step.event_state is IntermediateStepState.END:
-            started.pop(step.UUID, None)
+        if step.event_type is IntermediateStepType.TTC_END and step.name == name:
+            function = step.function_ancestry.function_name
             try:
-                candidate, stripped = _read(example_id, step, functions, seen_in_turn)
-            except Unreadable as problem:
-                found.skipped.append(Skipped(problem.cause, f"example {example_id}: {problem.seen}"))
-            else:
-                found.candidates.append(candidate)
-                found.stripped += stripped
-    found.skipped += [Skipped(SkipCause.NEVER_ENDED, f"example {example_id}: step {uuid}") for uuid in started]
-    return found
+                if WHOLE_WORKFLOW not in functions and function not in functions:
+                    raise _Unreadable(SkipCause.NOT_TARGET, function)
+                found.append(_read(example_id, step, seen_in_turn))
+            except _Unreadable as problem:
+                skipped.append(Skipped(problem.cause, f"example {example_id}: {problem.seen}"))
+    return found, skipped
 
 
-def _read(
-    example_id: str, step: IntermediateStep, functions: Collection[str], seen_in_turn: Counter[str]
-) -> tuple[CandidateStep, bool]:
-    """The candidate of a step, and whether its own answer was removed from its prompt."""
-    function = step.function_ancestry.function_name
-    if step.event_type is not IntermediateStepType.TTC_END:
-        raise Unreadable(SkipCause.NOT_TTC, step.event_type)
-    if WHOLE_WORKFLOW not in functions and function not in functions:
-        raise Unreadable(SkipCause.NOT_TARGET, function)
-    data = _event_data(step)
+def _read(example_id: str, step: IntermediateStep, seen_in_turn: Counter[str]) -> CandidateStep:
+    """The candidate of a step; another class of data has the same fields as extra ones."""
+    try:
+        data = step.data if isinstance(step.data, TTCEventData) else TTCEventData.model_validate(dict(step.data or {}))
+    except ValidationError as error:
+        raise _Unreadable(SkipCause.BAD_DATA, f"step {step.UUID}: {findings_of(error)[0]}") from error
     if data.turn_id is None:
-        raise Unreadable(SkipCause.NO_TURN, f"turn_id None, turn_index {data.turn_index}")
+        raise _Unreadable(SkipCause.BAD_DATA, f"step {step.UUID}: turn_id None, turn_index {data.turn_index}")
     index = seen_in_turn[data.turn_id] if data.candidate_index is None else data.candidate_index
     seen_in_turn[data.turn_id] += 1
     where = f"turn {data.turn_id}, candidate {index}"
-    if data.score is None:
-        raise Unreadable(SkipCause.NO_SCORE, where)
     if problem := score_problem(data.score):
-        raise Unreadable(SkipCause.BAD_SCORE, f"{where}: {problem}")
-    response = _response(data.output, where)
-    given = _prompt(data.input, where)
-    prompt = without_answer(given, response)
+        raise _Unreadable(SkipCause.BAD_SCORE, f"{where}: {problem}")
+    response = _fields(data.output)
+    if isinstance(response, Mapping):
+        response = response.get("content")
+    if not isinstance(response, str | int | float):
+        raise _Unreadable(SkipCause.BAD_RESPONSE, f"{where}: {_shown(data.output)}")
+    prompt = without_answer(_prompt(data.input, where), str(response))
     if not isinstance(prompt, str) and prompt[-1].role == "assistant":
         seen = excerpt(repr(prompt[-1].content), 60)
-        raise Unreadable(SkipCause.BAD_PROMPT, f"{where}: it ends with an assistant message, {seen}")
-    metadata = step.metadata.model_dump(exclude_none=True) if isinstance(step.metadata, BaseModel) else step.metadata
-    return (
-        CandidateStep(
-            example_id=example_id,
-            turn_id=data.turn_id,
-            candidate_index=index,
-            prompt=prompt,
-            response=response,
-            score=data.score,
-            raw_metadata=dict(metadata or {}),
-        ),
-        prompt is not given,
+        raise _Unreadable(SkipCause.BAD_PROMPT, f"{where}: it ends with an assistant message, {seen}")
+    return CandidateStep(
+        example_id=example_id,
+        turn_id=data.turn_id,
+        candidate_index=index,
+        prompt=prompt,
+        response=str(response),
+        score=float(data.score or 0.0),
+        raw_metadata=dict(_fields(step.metadata, exclude_none=True) or {}),
     )
 
 
-def _event_data(step: IntermediateStep) -> TTCEventData:
-    """The step's data; another class of data has the same fields as extra ones."""
-    if step.data is None:
-        raise Unreadable(SkipCause.BAD_DATA, f"step {step.UUID} without data")
-    if isinstance(step.data, TTCEventData):
-        return step.data
-    try:
-        return TTCEventData.model_validate(dict(step.data))
-    except ValidationError as error:
-        raise Unreadable(SkipCause.BAD_DATA, f"step {step.UUID}: {findings_of(error)[0]}") from error
+def _fields(value: Any, *, exclude_none: bool = False) -> Any:
+    return value.model_dump(exclude_none=exclude_none) if isinstance(value, BaseModel) else value
+
+
+def _shown(value: Any) -> str:
+    return "None" if value is None else f"{type(value).__name__} {excerpt(repr(value), 60)}"
 
 
 def _prompt(value: Any, where: str) -> Prompt:
+    """A text, or messages of OpenAI's or LangChain's shape, with their tool calls."""
     if isinstance(value, str):
         return value
-    if isinstance(value, list | tuple) and value:
-        return [_message(message, where) for message in value]
-    seen = "None" if value is None else f"{type(value).__name__} {excerpt(repr(value), 60)}"
-    raise Unreadable(SkipCause.BAD_PROMPT, f"{where}: {seen}")
-
-
-def _message(message: Any, where: str) -> OpenAIMessage:
-    """A message of OpenAI's or LangChain's shape, with its tool calls."""
-    if isinstance(message, OpenAIMessage):
-        return message
-    fields = message.model_dump() if isinstance(message, BaseModel) else message
-    if isinstance(fields, Mapping):
-        role = fields.get("role") or _LANGCHAIN_ROLES.get(str(fields.get("type")))
-        text = _text(fields.get("content"))
-        if isinstance(role, str) and text is not None:
-            tools = {key: fields[key] for key in _TOOL_KEYS if fields.get(key)}
-            return OpenAIMessage.model_validate({"role": str(role), "content": text, **tools})
-    raise Unreadable(SkipCause.BAD_PROMPT, f"{where}: a message without role and text, {excerpt(repr(message), 60)}")
+    if not isinstance(value, list | tuple) or not value:
+        raise _Unreadable(SkipCause.BAD_PROMPT, f"{where}: {_shown(value)}")
+    messages = []
+    for given in value:
+        fields = _fields(given) if isinstance(_fields(given), Mapping) else {}
+        role, text = fields.get("role") or _LANGCHAIN_ROLES.get(str(fields.get("type"))), _text(fields.get("content"))
+        if not isinstance(role, str) or text is None:
+            raise _Unreadable(SkipCause.BAD_PROMPT, f"{where}: a message without role and text, {_shown(given)}")
+        tools = {key: fields[key] for key in _TOOL_KEYS if fields.get(key)}
+        messages.append(OpenAIMessage.model_validate({"role": str(role), "content": text, **tools}))
+    return messages
 
 
 def _text(content: Any) -> str | None:
     """The text of a message's content; None if it has another part, such as an image."""
-    if content is None or isinstance(content, str):
-        return content or ""
-    if not isinstance(content, list):
-        return None
-    parts = [part.get("text") if isinstance(part, Mapping) else part for part in content]
-    texts = [part for part in parts if isinstance(part, str)]
-    return "".join(texts) if len(texts) == len(parts) else None
-
-
-def _response(value: Any, where: str) -> str:
-    """The text of an answer, which may be given as a message or as a number."""
-    if isinstance(value, str):
-        return value
-    if isinstance(value, int | float):
-        return str(value)
-    fields = value.model_dump() if isinstance(value, BaseModel) else value
-    if isinstance(fields, Mapping) and isinstance(content := fields.get("content"), str):
-        return content
-    seen = "None" if value is None else f"{type(value).__name__} {excerpt(repr(value), 60)}"
-    raise Unreadable(SkipCause.BAD_RESPONSE, f"{where}: {seen}")
+    parts = content if isinstance(content, list) else [content or ""]
+    texts = [part.get("text") if isinstance(part, Mapping) else part for part in parts]
+    known = [text for text in texts if isinstance(text, str)]
+    return "".join(known) if len(known) == len(texts) else None
 
 
 def messages_of(prompt: Prompt) -> list[dict[str, Any]]:
@@ -202,3 +166,54 @@ def without_answer(prompt: Prompt, *responses: str) -> Prompt:
     if isinstance(prompt, str) or len(prompt) == 1 or prompt[-1].role != "assistant":
         return prompt
     return prompt[:-1] if prompt[-1].content.strip() in {response.strip() for response in responses} else prompt
+
+
+def pair_turn(turn: Sequence[CandidateStep], rule: PairRule) -> tuple[list[PreferencePair], list[Skipped]]:
+    """The pairs of one turn, the largest difference first, candidates of equal scores in the order of their steps.
+
+    A turn whose best and worst alone are wanted, and make no pair, counts as skipped once.
+    """
+    where = f"example {turn[0].example_id}, turn {turn[0].turn_id}"
+    if len(turn) == 1:
+        return [], [Skipped(SkipCause.SINGLE_CANDIDATE, where)]
+    ranked = sorted(turn, key=lambda candidate: -candidate.score)
+
+    def unlike(better: int, worse: int) -> SkipCause | None:
+        """Why two candidates are no answers to compare, whatever their scores."""
+        chosen, rejected = ranked[better], ranked[worse]
+        one, other = (marked_messages(messages_of(each.prompt), ()) for each in (chosen, rejected))
+        if one != other:
+            return SkipCause.DIFFERENT_PROMPTS
+        return SkipCause.EQUAL_RESPONSES if chosen.response == rejected.response else None
+
+    def compare(better: int, worse: int) -> PreferencePair | SkipCause:
+        return unlike(better, worse) or _pair(ranked[better], ranked[worse], len(turn))
+
+    pairs, refused, excluded = rule.choose([candidate.score for candidate in ranked], compare)
+    skipped = []
+    for better, worse, why in (*refused, *excluded):
+        both = f"candidates {ranked[better].candidate_index} and {ranked[worse].candidate_index}"
+        scores = f"scores {ranked[better].score:g} and {ranked[worse].score:g}"
+        cause = unlike(better, worse) or SkipCause(why)  # equal answers explain equal scores
+        skipped.append(Skipped(cause, f"{where}, {both}: {scores}"))
+    return pairs, skipped if rule.which == "all" else [] if pairs else skipped[:1]
+
+
+def _pair(chosen: CandidateStep, rejected: CandidateStep, num_candidates: int) -> PreferencePair:
+    return PreferencePair(
+        example_id=chosen.example_id,
+        turn_id=chosen.turn_id,
+        prompt=chosen.prompt,
+        chosen_response=chosen.response,
+        rejected_response=rejected.response,
+        chosen_score=chosen.score,
+        rejected_score=rejected.score,
+        score_diff=chosen.score - rejected.score,
+        chosen_index=chosen.candidate_index,
+        rejected_index=rejected.candidate_index,
+        metadata={
+            "chosen_raw_metadata": chosen.raw_metadata,
+            "rejected_raw_metadata": rejected.raw_metadata,
+            "num_candidates": num_candidates,
+        },
+    )

@@ -1,4 +1,4 @@
-"""Preference pairs as the guide's trajectories: the builder writes them, and adapters read them. Pure."""
+"""Which pairs of the guide's trajectories an adapter trains on. Pure."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -8,29 +8,7 @@ from nat.data_models.finetuning import DPOItem, Trajectory, TrajectoryCollection
 from nat.data_models.score import is_score
 from nat.errors import InvalidTrajectories, NoLearningSignal
 from nat.finetuning.preferences.candidates import without_answer
-from nat.finetuning.preferences.pairs import PreferencePair
-from nat.preferences.pairs import PairRule
-from nat.preferences.skips import SkipCause
-
-_FACTS = ["score_diff", "example_id", "turn_id", "chosen_score", "rejected_score", "chosen_index", "rejected_index"]
-_BOTH = 2
-
-
-def trajectory_of(pair: PreferencePair, *, reward_from_score_diff: bool, facts: dict[str, Any]) -> Trajectory:
-    """A trajectory with one DPOItem; `facts` (run id, epoch) are added to its metadata."""
-    return Trajectory(
-        episode=[
-            DPOItem(prompt=pair.prompt, chosen_response=pair.chosen_response, rejected_response=pair.rejected_response)
-        ],
-        reward=pair.score_diff if reward_from_score_diff else pair.chosen_score,
-        metadata={
-            **facts,
-            "id": pair.example_id,
-            "dpo_type": "preference_pair",
-            **{name: getattr(pair, name) for name in _FACTS},
-            **pair.metadata,
-        },
-    )
+from nat.preferences.pairs import PairRule, SkipCause
 
 
 def dpo_items(trajectory: Trajectory) -> list[DPOItem]:
@@ -45,7 +23,7 @@ def dpo_items(trajectory: Trajectory) -> list[DPOItem]:
 def scores_of(trajectory: Trajectory) -> tuple[float, float]:
     """The scores of the better and the worse answer; 1 and 0 if the builder gives none, or gives the better less."""
     scores = _given_scores(trajectory)
-    return (float(scores[0]), float(scores[1])) if len(scores) == _BOTH and scores[0] > scores[1] else (1.0, 0.0)
+    return (float(scores[0]), float(scores[1])) if len(scores) > 1 and scores[0] > scores[1] else (1.0, 0.0)
 
 
 def problem_of(trajectory: Trajectory) -> SkipCause | None:
@@ -57,7 +35,7 @@ def problem_of(trajectory: Trajectory) -> SkipCause | None:
         return SkipCause.BAD_SCORE
     if any(item.chosen_response == item.rejected_response for item in items):
         return SkipCause.EQUAL_RESPONSES
-    return PairRule().undecided(max(scores), min(scores)) if len(scores) == _BOTH else None
+    return PairRule().undecided(max(scores), min(scores)) if len(scores) > 1 else None
 
 
 def without_problems(

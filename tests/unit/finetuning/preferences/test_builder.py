@@ -8,6 +8,7 @@ from nat.data_models.evaluator import EvalInput, EvalInputItem, EvalOutput, Eval
 from nat.data_models.finetuning import DPOItem, FinetuneConfig, RewardFunctionConfig
 from nat.data_models.rollout_failure import RolloutFailure
 from nat.errors import NoPreferencePairs
+from nat.finetuning.preferences.builder import collect, metrics_of
 from nat.plugins.customizer.dpo.config import DPOTrajectoryBuilderConfig
 from nat.plugins.customizer.dpo.trajectory_builder import DPOTrajectoryBuilder
 from nat.runs.rollouts import LeftOutCause
@@ -86,43 +87,29 @@ async def test_pairs_are_grouped_by_example():
     assert (found.run_id, first.reward, first.metadata["run_id"], first.metadata["epoch"]) == ("r", 1.0, "r", 3)
 
 
-async def test_metrics_count_everything():
+def test_metrics_count_everything():
     """What was found, and every cause of a skip, 0 included."""
-    builder = Scripted(
-        output(
-            item("x", *TURN, candidate(float("nan"), "c"), step("CUSTOM_END")),
-            item("y", candidate(0.5, "a"), candidate(0.5, "b"), candidate(1.0, "c", turn="t1")),
-            item("z", *TURN),
-            failed=["z"],
-        )
+    whole = output(
+        item("x", *TURN, candidate(float("nan"), "c"), step("CUSTOM_END")),
+        item("y", candidate(0.5, "a"), candidate(0.5, "b"), candidate(1.0, "c", turn="t1")),
+        item("z", *TURN),
+        failed=["z"],
     )
-    await collected(builder)
-    assert builder.metrics("r") == {
+    found = metrics_of(collect(whole, DPOTrajectoryBuilderConfig(), FinetuneConfig()))
+    assert {name: count for name, count in found.items() if count} == {
         "total_examples": 3,
         "total_turns": 3,
         "total_candidates": 5,
         "total_pairs": 1,
         "total_trajectories": 1,
         "failed_rollouts": 1,
-        "answers_removed_from_prompts": 0,
-        "skipped_not_ttc": 1,
-        "skipped_never_ended": 0,
-        "skipped_not_target": 0,
-        "skipped_bad_data": 0,
-        "skipped_no_turn": 0,
-        "skipped_no_score": 0,
         "skipped_bad_score": 1,
-        "skipped_bad_prompt": 0,
-        "skipped_bad_response": 0,
         "skipped_single_candidate": 1,
-        "skipped_different_prompts": 0,
-        "skipped_equal_responses": 0,
         "skipped_tie": 1,
-        "skipped_score_diff": 0,
-        "skipped_turn_cap": 0,
-        "skipped_example_cap": 0,
     }
-    assert builder.metrics("another") == {}
+    assert {"skipped_score_diff", "skipped_turn_cap", "skipped_different_prompts"} <= found.keys()
+    single = collect(whole, DPOTrajectoryBuilderConfig(require_multiple_candidates=False), FinetuneConfig())
+    assert metrics_of(single)["skipped_single_candidate"] == 0
 
 
 async def test_the_record_of_a_rollout_says_what_became_of_it():

@@ -7,7 +7,7 @@ from fakes.ttc_steps import STEP, candidate, step
 from nat.data_models.finetuning import OpenAIMessage
 from nat.data_models.intermediate_step import StreamEventData
 from nat.finetuning.preferences.candidates import find_candidates
-from nat.preferences.skips import SkipCause
+from nat.preferences.pairs import SkipCause
 
 
 def found(*steps, **options):
@@ -15,16 +15,14 @@ def found(*steps, **options):
 
 
 def only(*steps):
-    whole = found(*steps)
-    assert whole.skipped == []
-    [one] = whole.candidates
+    [one], skipped = found(*steps)
+    assert skipped == []
     return one
 
 
 def skip(*steps, **options):
-    whole = found(*steps, **options)
-    assert whole.candidates == []
-    [one] = whole.skipped
+    candidates, [one] = found(*steps, **options)
+    assert candidates == []
     return one
 
 
@@ -44,8 +42,8 @@ def test_a_candidate_has_all_that_was_pushed():
 
 def test_candidates_without_an_index_are_numbered_by_turn():
     """The toolkit's 0 for all of them would make them indistinguishable."""
-    whole = found(candidate(1.0), candidate(0.5), candidate(0.1, turn="t1"))
-    assert [(c.turn_id, c.candidate_index) for c in whole.candidates] == [("t0", 0), ("t0", 1), ("t1", 0)]
+    candidates, _ = found(candidate(1.0), candidate(0.5), candidate(0.1, turn="t1"))
+    assert [(c.turn_id, c.candidate_index) for c in candidates] == [("t0", 0), ("t0", 1), ("t1", 0)]
 
 
 @pytest.mark.parametrize(
@@ -54,18 +52,16 @@ def test_candidates_without_an_index_are_numbered_by_turn():
         (candidate(math.nan), SkipCause.BAD_SCORE, "turn t0, candidate 0: the score is nan"),
         (candidate(math.inf), SkipCause.BAD_SCORE, "the score is inf"),
         (candidate("nan"), SkipCause.BAD_SCORE, "the score is nan"),
-        (candidate(None), SkipCause.NO_SCORE, "turn t0, candidate 0"),
-        (candidate(1.0, turn=None), SkipCause.NO_TURN, "turn_id None"),
+        (candidate(None), SkipCause.BAD_SCORE, "turn t0, candidate 0"),
+        (candidate(1.0, turn=None), SkipCause.BAD_DATA, "turn_id None"),
         (candidate(1.0, output=None), SkipCause.BAD_RESPONSE, "None"),
         (candidate(1.0, output=["a"]), SkipCause.BAD_RESPONSE, "list"),
         (candidate(1.0, prompt=None), SkipCause.BAD_PROMPT, "None"),
         (candidate(1.0, prompt=[]), SkipCause.BAD_PROMPT, "list"),
         (candidate(1.0, prompt=[{"content": "x"}]), SkipCause.BAD_PROMPT, "without role"),
         (candidate(1.0, prompt=["x"]), SkipCause.BAD_PROMPT, "without role"),
-        (step(), SkipCause.BAD_DATA, "without data"),
+        (step(), SkipCause.BAD_DATA, "turn_id None"),
         (step(data=StreamEventData(turn_id="t", score="high")), SkipCause.BAD_DATA, "score: expected"),
-        (step("TTC_START", UUID="u7"), SkipCause.NEVER_ENDED, "u7"),
-        (step("CUSTOM_END"), SkipCause.NOT_TTC, "CUSTOM_END"),
     ],
 )
 def test_what_cannot_be_read_is_skipped_with_its_place(wrong, cause, seen):
@@ -106,6 +102,5 @@ def test_tool_calls_stay_in_the_prompt():
 def test_the_own_answer_is_removed_from_the_prompt():
     """An agent that appends the answer before it pushes the step trains no model to repeat its prompt."""
     asked = {"role": "user", "content": "board"}
-    whole = found(candidate(1.0, "B2", prompt=[asked, {"role": "assistant", "content": "B2\n"}]))
-    assert whole.candidates[0].prompt == [OpenAIMessage(**asked)]
-    assert whole.stripped == 1
+    one = only(candidate(1.0, "B2", prompt=[asked, {"role": "assistant", "content": "B2\n"}]))
+    assert one.prompt == [OpenAIMessage(**asked)]

@@ -9,7 +9,7 @@ from fakes.preference_pairs import collection, pair
 from nat.data_models.finetuning import EpisodeItem, EpisodeItemRole, OpenAIMessage, Trajectory
 from nat.errors import InvalidTrajectories, NoLearningSignal
 from nat.finetuning.preferences.trajectories import check_any_left, dpo_items, without_problems
-from nat.preferences.skips import SkipCause
+from nat.preferences.pairs import SkipCause
 
 
 def test_ties_equal_responses_and_scores_that_are_no_numbers_are_counted():

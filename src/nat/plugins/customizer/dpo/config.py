@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from nat.data_models.common import ComparableSecretStr
 from nat.data_models.finetuning import TrainerAdapterConfig, TrainerConfig
 from nat.files import UserPathText
-from nat.finetuning.preferences.config import DPOTrajectoryBuilderConfig
+from nat.finetuning.preferences.builder import DPOTrajectoryBuilderConfig
 
 __all__ = [
     "DPOSpecificHyperparameters",

@@ -11,7 +11,7 @@ from typing import Any
 from nat.data_models.finetuning import DPOItem, OpenAIMessage, Trajectory, TrajectoryCollection
 from nat.errors import InvalidTrajectories
 from nat.finetuning.preferences.trajectories import dpo_items, without_problems
-from nat.preferences.skips import SkipCause
+from nat.preferences.pairs import SkipCause
 
 VALIDATION_SHARE = 0.2
 """Share of the examples whose pairs the service validates on."""

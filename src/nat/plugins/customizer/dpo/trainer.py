@@ -30,7 +30,7 @@ from nat.plugins.customizer.dpo.config import NeMoCustomizerTrainerConfig
 from nat.plugins.customizer.dpo.rows import distinct, drawn
 from nat.plugins.customizer.dpo.service import BACKEND_NAME
 from nat.plugins.customizer.dpo.trainer_adapter import NeMoCustomizerTrainerAdapter
-from nat.preferences.skips import SkipCause
+from nat.preferences.pairs import SkipCause
 from nat.registry.decorators import from_config, register_trainer
 from nat.runs.find import find_run
 from nat.runs.journal import reading

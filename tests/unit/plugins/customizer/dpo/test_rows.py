@@ -9,7 +9,7 @@ from fakes.preference_pairs import collection, game, pair, rng
 from nat.data_models.finetuning import OpenAIMessage
 from nat.errors import InvalidTrajectories
 from nat.plugins.customizer.dpo.rows import distinct, drawn, json_lines, pairs_of, split
-from nat.preferences.skips import SkipCause
+from nat.preferences.pairs import SkipCause
 
 SYSTEM = OpenAIMessage(role="system", content="You play X.")
 CALL = {"id": "c1", "type": "function", "function": {"name": "board", "arguments": "{}"}}
