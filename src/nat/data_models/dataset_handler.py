@@ -29,27 +29,23 @@ EvalDatasetBaseConfig = DatasetBaseConfig
 EvalDatasetBaseConfigT = TypeVar("EvalDatasetBaseConfigT", bound=DatasetBaseConfig)
 
 
-class EvalDatasetFileConfig(DatasetBaseConfig):
-    """A file whose rows follow from its contents, so that it need not be read again while it stays as it is."""
-
-
-class EvalDatasetJsonConfig(EvalDatasetFileConfig, name="json"):
+class EvalDatasetJsonConfig(DatasetBaseConfig, name="json"):
     """A JSON list of objects."""
 
 
-class EvalDatasetJsonlConfig(EvalDatasetFileConfig, name="jsonl"):
+class EvalDatasetJsonlConfig(DatasetBaseConfig, name="jsonl"):
     """One JSON object per line."""
 
 
-class EvalDatasetCsvConfig(EvalDatasetFileConfig, name="csv"):
+class EvalDatasetCsvConfig(DatasetBaseConfig, name="csv"):
     """A header and rows of cells; every cell is text."""
 
 
-class EvalDatasetParquetConfig(EvalDatasetFileConfig, name="parquet"):
+class EvalDatasetParquetConfig(DatasetBaseConfig, name="parquet"):
     """A parquet table; needs the extra `parquet`."""
 
 
-class EvalDatasetXlsConfig(EvalDatasetFileConfig, name="xls"):
+class EvalDatasetXlsConfig(DatasetBaseConfig, name="xls"):
     """The first sheet of an Excel workbook (`.xlsx`), whose first row names the columns; needs the extra `xls`."""
 
 

@@ -1,15 +1,26 @@
 """The input and the result of an evaluation run."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from nat.data_models.evaluator import EvalInput, EvalOutput
+from nat.data_models.evaluate import DatasetBaseConfig
+from nat.data_models.evaluator import EvalInput, EvalInputItem, EvalOutput
 from nat.data_models.intermediate_step import TokenUsageBaseModel
 from nat.data_models.llm_usage import LLMUsage
 from nat.data_models.rollout_failure import RolloutFailure
 from nat.files import UserPath, UserPathText
+
+
+@dataclass(frozen=True)
+class Examples:
+    """A dataset that was read; evaluations play copies of its items."""
+
+    dataset: DatasetBaseConfig
+    items: Sequence[EvalInputItem]
 
 
 class UsageStatsLLM(TokenUsageBaseModel):

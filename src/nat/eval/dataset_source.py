@@ -2,44 +2,34 @@
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from nat.builder.builder import Builder
 from nat.data_models.component_ref import ComponentGroup
-from nat.data_models.dataset_handler import EvalDatasetCustomConfig, EvalDatasetFileConfig
-from nat.data_models.evaluate import DatasetBaseConfig
+from nat.data_models.dataset_handler import EvalDatasetCustomConfig
+from nat.data_models.evaluate import DatasetBaseConfig, EvalConfig
+from nat.data_models.evaluate_runtime import Examples
 from nat.data_models.evaluator import EvalInput, EvalInputItem
 from nat.errors import ANY_FAILURE, DatasetError, NatError, describe_error
-from nat.eval.dataset import Row, eval_items
+from nat.eval.dataset import Row, check_expected_answers, eval_items
+from nat.files import shown
 from nat.registry.catalog import current_catalog
 
 logger = logging.getLogger(__name__)
 
-KnownItems = dict[str, tuple[object, list[EvalInputItem]]]
-"""The items of files that were read, by file and options, each with the state that the file had."""
 
+async def read_examples(config: EvalConfig, file: str | None, builder: Builder) -> Examples:
+    """The examples of the configured dataset or of `file`, with the answers that the evaluators need.
 
-async def items_of(config: DatasetBaseConfig, builder: Builder, known: KnownItems) -> list[EvalInputItem]:
-    """The dataset's items, read once while its file stays as it is, which are not to be changed.
+    Raises:
+        DatasetError: there is no dataset, it cannot be read, or it lacks the answers.
 
-    A function of the user's, or a plug-in's loader of another kind, is asked each time: it may give others.
     """
-    state, key = _file_state(config), config.model_dump_json()
-    if state is None or key not in known or known[key][0] != state:
-        known[key] = state, await load_items(config, builder)
-    return known[key][1]
-
-
-def _file_state(config: DatasetBaseConfig) -> object:
-    """Changes with the file; None if there is none, or if another kind of loader reads it."""
-    if config.file_path is None or not isinstance(config, EvalDatasetFileConfig):
-        return None
-    with suppress(OSError):
-        found = Path(config.file_path).stat()
-        return found.st_ino, found.st_size, found.st_mtime_ns
-    return None
+    dataset = select_dataset(config.general.dataset, file)
+    items = await load_items(dataset, builder)
+    check_expected_answers(items, dataset, config.evaluators)
+    return Examples(dataset, items)
 
 
 async def load_items(config: DatasetBaseConfig, builder: Builder) -> list[EvalInputItem]:
@@ -47,12 +37,12 @@ async def load_items(config: DatasetBaseConfig, builder: Builder) -> list[EvalIn
     if config.file_path is None:
         raise DatasetError("eval.general.dataset has no file_path", hint="Name the file there, or give --dataset.")
     component = current_catalog().component_of(ComponentGroup.DATASETS, config)
-    path = Path(config.file_path)
+    path = shown(Path(config.file_path))
     try:
         async with component.build_fn(config, builder) as loader:
             return eval_items(rows_of(loader.load_fn(path), config, source=str(path)), config, source=str(path))
     except DatasetError as error:
-        if _named_by(path) in (None, type(config)) or not isinstance(config, EvalDatasetFileConfig):
+        if _named_by(path) in (None, type(config)) or isinstance(config, EvalDatasetCustomConfig):
             raise
         hint = f"The file's name says {path.suffix}: name its format as eval.general.dataset._type."
         raise DatasetError(error.message, hint=hint) from error

@@ -14,8 +14,8 @@ from nat.data_models.rollout_failure import RolloutFailure
 from nat.data_models.score import is_score
 from nat.errors import EvaluationError, first_error
 from nat.eval.comparison import compared
-from nat.eval.dataset import check_expected_answers, repeat_items
-from nat.eval.dataset_source import items_of, select_dataset
+from nat.eval.dataset import repeat_items
+from nat.eval.dataset_source import read_examples
 from nat.eval.eval_callbacks import EvalCallbackManager, build_eval_result
 from nat.eval.report import check_writable, write_reports
 from nat.eval.result_path import WHOLE, JsonPath, answer_of, compile_path
@@ -68,11 +68,11 @@ class EvaluationRun:
         path = answer_path(self.config.result_json_path)
         if self.config.write_output:
             check_writable(session.config.eval.general.report_dir, "eval.general.output_dir")
-        dataset = select_dataset(session.config.eval.general.dataset, self.config.dataset)
         evaluators = {name: session.builder.get_evaluator(name) for name in session.config.eval.evaluators}
-        known = await items_of(dataset, session.builder, session.known_items)
-        items = repeat_items(known, self.config.reps)
-        check_expected_answers(items, dataset, session.config.eval.evaluators)
+        if (file := self.config.dataset) not in session.examples:
+            session.examples[file] = await read_examples(session.config.eval, file, session.builder)
+        examples = session.examples[file]
+        dataset, items = examples.dataset, repeat_items(examples.items, self.config.reps)
         chosen = [str(item.id) for item in items]
         if (choose := current_pass().choose) is not None:
             chosen = list(choose(chosen))

@@ -13,6 +13,7 @@ from nat.data_models.component_ref import ComponentGroup
 from nat.data_models.evaluate import RayRollouts
 from nat.data_models.finetuning import BudgetConfig, FinetuneRunConfig
 from nat.errors import ConfigError
+from nat.eval.dataset import copies
 from nat.eval.rehearsal import REHEARSING, rehearse
 from nat.files import shown
 from nat.finetuning.events import Observer, StepBegun
@@ -117,7 +118,7 @@ async def dry_run(
     notes: list[str] = []
     if plan.plays_here:
         observe(StepBegun(REHEARSING))
-        notes = await rehearse(plan.config, plan.example, result_json_path=plan.given.result_json_path)
+        notes = await rehearse(plan.config, plan.training.items[0], result_json_path=plan.given.result_json_path)
     observe(StepBegun(LOADING))
     async with AsyncExitStack() as stack:
         builder = await stack.enter_async_context(plan.opened())
@@ -129,7 +130,8 @@ async def dry_run(
         await builder.probe_llms()
         llms = {name: (await builder.get_llm_provider(name)).description for name in builder.llm_names}
         stages = [await _planned(plan, stage, each.adapter) for each, stage in zip(built, plan.stages, strict=True)]
-    config, finetuning, held_out = plan.config, plan.stages[0].finetuning, (plan.num_held_out or 0) - plan.num_copies
+    config, finetuning, held_out = plan.config, plan.stages[0].finetuning, plan.held_out
+    judged = 0 if held_out is None else len(held_out.items) - len(copies(held_out.items))
     output = finetuning.output_dir
     return FinetunePlan(
         stages=stages,
@@ -137,11 +139,11 @@ async def dry_run(
         target_functions=finetuning.target_functions,
         target_model=finetuning.target_model,
         llms=llms,
-        num_examples=plan.num_examples,
+        num_examples=len(plan.training.items),
         max_concurrency=config.eval.general.max_concurrency,
         rollouts=config.finetuning.rollouts,
         nodes=remote.nodes if isinstance(remote, Workers) else {},
-        num_held_out=plan.num_held_out,
+        num_held_out=None if held_out is None else len(held_out.items),
         validation_interval=given.validation_interval if given.validation_dataset else None,
         output_dir=shown(output),
         free_disk=disk_usage(next(folder for folder in (output, *output.parents) if folder.exists())).free,
@@ -151,8 +153,8 @@ async def dry_run(
             if any(ref.component_group is ComponentGroup.LLMS for ref in references_of(each))
         ],
         budget=finetuning.budget,
-        smallest_improvement=smallest_improvement(held_out),
-        smallest_with_changes=smallest_improvement(held_out, changed=CHANGED),
+        smallest_improvement=smallest_improvement(judged),
+        smallest_with_changes=smallest_improvement(judged, changed=CHANGED),
         finished_epochs=finished,
         warnings=[*notes, *warnings_of(built, plan)],
         config_text=plan.config_text,
@@ -175,7 +177,7 @@ async def _planned(plan: Plan, stage: Stage, adapter: TrainerAdapter) -> Planned
         seen = f"training {needed.title} takes {bytes_text(needed.total)}, by prediction; {free} are free for it"
         hint = fitting_text(forecast.memory[1:], forecast.available)
         raise ConfigError([f"llms.{', '.join(plan.students)}: {seen}"], hint=hint)
-    between = ceil(epochs / plan.given.validation_interval) if plan.num_held_out else 0
+    between = ceil(epochs / plan.given.validation_interval) if plan.held_out else 0
     return PlannedStage(
         phase=stage.finetuning.phase,
         trainer=stage.type_of("trainer"),
@@ -184,6 +186,6 @@ async def _planned(plan: Plan, stage: Stage, adapter: TrainerAdapter) -> Planned
         num_epochs=epochs,
         num_generations=stage.num_generations,
         rollouts_per_epoch=rollouts,
-        num_validations=between + (plan.num_held_out is not None and stage is plan.stages[0]),
+        num_validations=between + (plan.held_out is not None and stage is plan.stages[0]),
         forecast=forecast,
     )

@@ -8,24 +8,16 @@ from pathlib import Path
 from nat.builder.workflow_builder import WorkflowBuilder
 from nat.config.load import dump_resolved, load_config
 from nat.data_models.config import Config
-from nat.data_models.evaluate import DatasetBaseConfig
-from nat.data_models.evaluator import EvalInputItem
+from nat.data_models.evaluate_runtime import Examples
 from nat.data_models.finetuning import FinetuneConfig, FinetuneRunConfig
 from nat.errors import BackendError, ConfigError
-from nat.eval.dataset import answer_column_warning, check_expected_answers, copies
-from nat.eval.dataset_source import load_items, select_dataset
+from nat.eval.dataset import answer_column_warning
+from nat.eval.dataset_source import read_examples
 from nat.eval.rehearsal import rehearse
 from nat.eval.report import check_writable
-from nat.finetuning.plan_rules import (
-    check_settings,
-    named_targets,
-    repeated_examples,
-    settings_findings,
-    settings_warnings,
-    shared_examples,
-    unknown_targets,
-)
-from nat.finetuning.stage import Stage, stages_of, students_of, trained_llm
+from nat.finetuning.plan_rules import example_warnings, found, refusals, unknown_targets, warnings
+from nat.finetuning.stage import Stage, stages_of, students_of
+from nat.finetuning.trajectories.calls import WHOLE_WORKFLOW
 from nat.rollout.ray_workers import check_installed
 from nat.runs.records import Phase
 from nat.runs.tracker import tracker_findings
@@ -33,23 +25,21 @@ from nat.runs.tracker import tracker_findings
 
 @dataclass(frozen=True)
 class Plan:
-    """A run whose configuration is resolved and whose datasets can be read."""
+    """A run whose configuration is resolved and whose datasets are read."""
 
     config: Config
     """The YAML with the caller's options, from which components are built; the target model is set if it is known."""
     given: FinetuneRunConfig
     """The caller's options, and for the rest those under `finetuning.run_configuration`."""
     stages: tuple[Stage, ...]
-    num_examples: int
-    example: EvalInputItem
-    """The first one of the training dataset."""
+    training: Examples
+    held_out: Examples | None
+    """None without a validation dataset."""
+    validation: Config | None
+    """The YAML of the validations, if they have one of their own."""
     warnings: tuple[str, ...]
     """Likely mistakes in the settings and the examples, in whole sentences."""
-    num_held_out: int | None = None
-    """Examples of the validation dataset; None without one."""
-    num_copies: int = 0
-    """Of these, the ones that repeat others."""
-    config_text: str = ""
+    config_text: str
     """The configuration as YAML without secrets, as it is recorded."""
 
     @property
@@ -63,11 +53,6 @@ class Plan:
         return students_of(self.stages)
 
     @property
-    def trained_llm(self) -> str | None:
-        """The LLM that is trained; None if it is not known, or there are several."""
-        return trained_llm(self.stages)
-
-    @property
     def plays_here(self) -> bool:
         """True if this process plays the rollouts."""
         return self.given.endpoint is None and self.finetuning.rollouts is None
@@ -79,8 +64,8 @@ class Plan:
     def num_rollouts(self, stage: Stage) -> dict[Phase, int]:
         """Rollouts of an epoch and of a validation, where they are known."""
         planned = {
-            Phase.TRAIN: None if stage.builder is None else stage.builder.rollouts_of(self.num_examples),
-            Phase.VALIDATION: self.num_held_out,
+            Phase.TRAIN: None if stage.builder is None else stage.builder.rollouts_of(len(self.training.items)),
+            Phase.VALIDATION: None if self.held_out is None else len(self.held_out.items),
         }
         return {phase: count for phase, count in planned.items() if count is not None}
 
@@ -99,41 +84,10 @@ def configured(given: FinetuneRunConfig) -> tuple[Config, FinetuneRunConfig]:
     if (own := config.finetuning.run_configuration) is not None:
         given = own.model_copy(update={name: getattr(given, name) for name in given.model_fields_set})
     target = config.finetuning.target_model or ", ".join(students_of(stages_of(config))) or None
-    targets = {"target_model": target, "target_functions": named_targets(config)}
-    finetuning = config.finetuning.model_copy(update={"run_configuration": given, **targets})
-    return config.model_copy(update={"finetuning": finetuning}), given
-
-
-async def pinned(config: Config) -> Config:
-    """The configuration with models by names that always mean the same weights."""
-    llms = {}
-    for name, llm in config.llms.items():
-        try:
-            llms[name] = await asyncio.to_thread(llm.pinned)
-        except BackendError as error:
-            raise ConfigError([f"llms.{name}: {error.message}"], hint=error.hint) from error
-    return config.model_copy(update={"llms": llms})
-
-
-async def read_examples(
-    config: Config, file: str | None, training: Config
-) -> tuple[list[EvalInputItem], DatasetBaseConfig]:
-    """The examples of the configured dataset or of `file`, checked for what the reward of `training` needs."""
-    dataset = select_dataset(config.eval.general.dataset, file)
-    async with WorkflowBuilder(eval_general=config.eval.general) as builder:
-        items = await load_items(dataset, builder)
-    reward = training.finetuning.reward_function
-    used = {} if reward is None else {n: e for n, e in config.eval.evaluators.items() if n == reward.name}
-    check_expected_answers(items, dataset, used)
-    return items, dataset
-
-
-async def _held_out(config: Config, given: FinetuneRunConfig) -> tuple[list[EvalInputItem], DatasetBaseConfig] | None:
-    """The examples of the validations, by the YAML of their own if there is one; None without a validation dataset."""
-    if given.validation_dataset is None:
-        return None
-    other = given.validation_config_file
-    return await read_examples(config if other is None else load_config(Path(other)), given.validation_dataset, config)
+    names = {config.workflow.type, config.workflow.name} - config.functions.keys()
+    functions = [WHOLE_WORKFLOW if name in names else name for name in config.finetuning.target_functions]
+    changes = {"run_configuration": given, "target_model": target, "target_functions": functions}
+    return config.model_copy(update={"finetuning": config.finetuning.model_copy(update=changes)}), given
 
 
 def check_certain(config: Config, *, source: str) -> list[str]:
@@ -144,10 +98,11 @@ def check_certain(config: Config, *, source: str) -> list[str]:
     if not config.finetuning.enabled:
         return []
     config, _ = configured(FinetuneRunConfig(config_file=config))
-    with_held_out, without = (settings_findings(config, stages_of(config), held_out=each) for each in (True, False))
+    stages = stages_of(config)
+    with_held_out, without = (found(refusals(config, stages, held_out=each)) for each in (True, False))
     if findings := [each for each in with_held_out if each in without]:
         raise ConfigError(findings, source=source)
-    return unknown_targets(config, stages_of(config))
+    return found(unknown_targets(config))
 
 
 async def tried(config: Config) -> list[str]:
@@ -158,13 +113,12 @@ async def tried(config: Config) -> list[str]:
 
     """
     config, given = configured(FinetuneRunConfig(config_file=config))
-    for stage in stages_of(config) if config.finetuning.enabled else ():
-        if stage.builder is not None:
-            stage.builder.check_files()
+    if config.finetuning.enabled:
+        _check_files(stages_of(config))
     await _held_out(config, given)
     example, dataset = None, config.eval.general.dataset
     if given.dataset is not None or (dataset is not None and dataset.file_path is not None):
-        [example, *_], _ = await read_examples(config, given.dataset, config)
+        example = (await examples_of(config, given.dataset)).items[0]
     return await rehearse(config, example, result_json_path=given.result_json_path)
 
 
@@ -173,35 +127,65 @@ async def resolve(given: FinetuneRunConfig) -> Plan:
 
     Raises:
         ConfigError: the configuration is wrong, or the output folder cannot be written.
-        DatasetError: a dataset cannot be read, or lacks the expected answers that the reward needs.
+        DatasetError: a dataset cannot be read, or lacks the expected answers that evaluators need.
 
     """
     config, given = configured(given)
-    check_settings(config, given, stages_of(config))
+    source = str(given.config_file) if isinstance(given.config_file, Path) else "configuration"
+    if not config.finetuning.enabled:
+        seen = "finetuning.enabled: Finetuning is not enabled in the provided configuration."
+        raise ConfigError([seen], source=source, hint="set `finetuning.enabled: true`")
+    has_held_out = given.validation_dataset is not None
+    if findings := found(refusals(config, stages_of(config), held_out=has_held_out)):
+        raise ConfigError(findings, source=source)
     if findings := tracker_findings(config.finetuning.trackers):
         raise ConfigError(findings)
     check_installed(config.finetuning.rollouts)
-    config = await pinned(config)
-    stages = stages_of(config)
+    llms = {}
+    for name, llm in config.llms.items():
+        try:
+            llms[name] = await asyncio.to_thread(llm.pinned)  # names that always mean the same weights
+        except BackendError as error:
+            raise ConfigError([f"llms.{name}: {error.message}"], hint=error.hint) from error
+    config = config.model_copy(update={"llms": llms})
+    config_text, config = dump_resolved(config), config.located()
+    given, stages = config.finetuning.run_configuration or given, stages_of(config)
     check_writable(config.finetuning.output_dir, "finetuning.output_dir")
+    _check_files(stages)
+    training = await examples_of(config, given.dataset)
+    validation, held_out = await _held_out(config, given)
+    about_examples = [answer_column_warning(each.items, each.dataset) for each in (training, held_out) if each]
+    return Plan(
+        config=config,
+        given=given,
+        stages=stages,
+        training=training,
+        held_out=held_out,
+        validation=validation,
+        warnings=(
+            *filter(None, about_examples),
+            *(found(example_warnings(training, held_out)) if held_out else ()),
+            *found(warnings(config, stages, held_out=has_held_out)),
+        ),
+        config_text=config_text,
+    )
+
+
+async def examples_of(config: Config, file: str | None) -> Examples:
+    """The examples of the configured dataset, or those of `file`."""
+    return await read_examples(config.eval, file, WorkflowBuilder(eval_general=config.eval.general))
+
+
+async def _held_out(config: Config, given: FinetuneRunConfig) -> tuple[Config | None, Examples | None]:
+    """The validations' own YAML, if there is one, and their examples; nothing without a validation dataset."""
+    if given.validation_dataset is None:
+        return None, None
+    other = given.validation_config_file
+    validation = None if other is None else load_config(Path(other)).located()
+    return validation, await examples_of(validation or config, given.validation_dataset)
+
+
+def _check_files(stages: tuple[Stage, ...]) -> None:
     for stage in stages:
         if stage.builder is not None:
             stage.builder.check_files()
-    training = await read_examples(config, given.dataset, config)
-    found, num_held_out, num_copies = [answer_column_warning(*training)], None, 0
-    if (held_out := await _held_out(config, given)) is not None:
-        num_held_out, num_copies = len(held_out[0]), len(copies(held_out[0]))
-        found += [answer_column_warning(*held_out), shared_examples(training, held_out)]
-        found += [repeated_examples(num_copies, num_held_out)]
-    located = config.located()
-    return Plan(
-        config=located,
-        config_text=dump_resolved(config),
-        given=located.finetuning.run_configuration or given,
-        stages=stages_of(located),
-        num_examples=len(training[0]),
-        example=training[0][0],
-        num_held_out=num_held_out,
-        num_copies=num_copies,
-        warnings=(*filter(None, found), *settings_warnings(config, given, stages)),
-    )

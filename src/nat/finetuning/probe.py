@@ -219,7 +219,7 @@ def _report(
         config_file=str(plan.given.config_file),
         llms=llms,
         reward=None if finetuning.reward_function is None else finetuning.reward_function.name,
-        num_examples=plan.num_examples,
+        num_examples=len(plan.training.items),
         num_rollouts=counts.num_rollouts,
         seconds=seconds,
         left_out={str(cause): count for cause, count in counts.causes.most_common()},

@@ -34,7 +34,7 @@ from nat.finetuning.interfaces.finetuning_runner import Trainer
 from nat.finetuning.interfaces.trainer_adapter import SendsAgain, TakesOver, TrainerAdapter
 from nat.finetuning.interfaces.trajectory_builder import TrajectoryBuilder
 from nat.finetuning.plan import Plan, resolve
-from nat.finetuning.plan_rules import recipe_findings, recipe_warnings
+from nat.finetuning.plan_rules import found, recipe_refusals, recipe_warnings
 from nat.finetuning.run_context import open_run
 from nat.finetuning.run_log import Plotter, RunLog, utc_now
 from nat.finetuning.stage import Stage
@@ -202,7 +202,7 @@ async def _phase_findings(stage: Stage, components: RunComponents) -> list[str]:
         await adapter.initialize(stage.finetuning)
     except (BackendError, ConfigError) as error:
         return [error.in_line]
-    return recipe_findings(stage, adapter.recipe)
+    return found(recipe_refusals(stage, adapter.recipe))
 
 
 async def build_components(finetuning: FinetuneConfig, builder: WorkflowBuilder) -> RunComponents:
@@ -237,7 +237,7 @@ async def _run(plan: Plan, run: RunLog, traces: Traces, preemption: Preemption) 
             model = await components.adapter.export_model(LAST_MODEL)
             served = await components.adapter.served_model()
             best = await export_best(components.adapter, run) if plan.finetuning.export_best else None
-            reason = None if plan.num_held_out is None else no_verdict(components.trainer)
+            reason = None if plan.held_out is None else no_verdict(components.trainer)
         except BaseException as error:
             current = stages[max(0, len(run.journal.phases()) - 1)]
             dead = None
@@ -298,7 +298,7 @@ async def _trained(stages: Sequence[RunComponents], plan: Plan, run: RunLog) -> 
                 run.warn(text)
         if begins and (name := stage.finetuning.phase) is not None:
             run.append(TrainingPhase(name=name, first_epoch=len(statuses), num_epochs=stage.finetuning.num_epochs))
-        statuses += await _trained_in_stage(components, stage, run, validates=plan.num_held_out is not None)
+        statuses += await _trained_in_stage(components, stage, run, validates=plan.held_out is not None)
     return statuses
 
 
@@ -323,10 +323,10 @@ async def _trained_in_stage(
 
 def warnings_of(stages: Sequence[RunComponents], plan: Plan) -> list[str]:
     """Likely problems of all stages, each once; the adapters must be initialized."""
-    found = list(plan.warnings)
+    texts = list(plan.warnings)
     for components, stage in zip(stages, plan.stages, strict=True):
-        found += [*recipe_warnings(stage, components.adapter.recipe), *components.adapter.warnings()]
-    return list(dict.fromkeys(found))
+        texts += [*found(recipe_warnings(stage, components.adapter.recipe)), *components.adapter.warnings()]
+    return list(dict.fromkeys(texts))
 
 
 def _is_judged(trainer: Trainer, run: RunLog) -> bool:

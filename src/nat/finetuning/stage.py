@@ -45,9 +45,9 @@ class Stage:
         return str(getattr(self.finetuning, part)) if component is None else component.type
 
     @property
-    def trained(self) -> str | None:
-        """The LLM that the adapter refers to; None unless it refers to exactly one."""
-        return self.students[0] if len(self.students) == 1 else None
+    def plays(self) -> bool:
+        """False if it trains on rows of a file, as far as the builder says."""
+        return self.builder is None or self.builder.plays
 
     @property
     def reward_compares(self) -> bool:
@@ -74,16 +74,10 @@ def stages_of(config: Config) -> tuple[Stage, ...]:
 
 def playing_stage(stages: Sequence[Stage]) -> Stage | None:
     """The first one that plays rollouts, as far as builders say."""
-    return next((stage for stage in stages if stage.builder is None or stage.builder.plays), None)
+    return next((stage for stage in stages if stage.plays), None)
 
 
 def students_of(stages: Sequence[Stage]) -> tuple[str, ...]:
     """The LLMs that all stages train; none unless it is the same ones."""
     llms = {stage.students for stage in stages}
     return llms.pop() if len(llms) == 1 else ()
-
-
-def trained_llm(stages: Sequence[Stage]) -> str | None:
-    """The LLM that all stages train; None unless it is exactly one."""
-    students = students_of(stages)
-    return students[0] if len(students) == 1 else None

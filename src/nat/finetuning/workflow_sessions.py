@@ -6,9 +6,7 @@ from pathlib import Path
 from nat.builder.builder import Builder, EvalBuilder
 from nat.builder.workflow_builder import WorkflowBuilder
 from nat.capture.context import ReplacedSampling
-from nat.config.load import load_config
 from nat.data_models.config import Config
-from nat.data_models.finetuning import FinetuneConfig
 from nat.data_models.llm import LLMBaseConfig
 from nat.errors import ConfigError
 from nat.finetuning.events import Event, Observer, RolloutDone, RolloutsPlayed, RunBegun
@@ -26,26 +24,33 @@ from nat.telemetry.attributes import Evaluation, Value, text
 async def open_sessions(stack: AsyncExitStack, plan: Plan, builder: EvalBuilder, run: RunLog, traces: Traces) -> None:
     """Open the sessions that all evaluations of this run use; the stack closes them."""
     remote = await opened_remote(stack, plan, builder)
-    _use(stack, training_session(plan, builder, remote, traces), run)
-    if (file := plan.given.validation_config_file) is not None:
+    sessions = [training_session(plan, builder, remote, traces)]
+    if plan.validation is not None:
         there = remote if isinstance(remote, Remote) else None
-        held_out = await _validation_session(stack, Path(file), plan.config, builder, there, traces=traces)
-        _use(stack, held_out, run)
+        sessions.append(await _validation_session(stack, plan, plan.validation, builder, there, traces))
+    for session in sessions:
+        stack.enter_context(using_session(session))
+        stack.enter_context(observed_rollouts(session, run.append))
 
 
 def training_session(
     plan: Plan, builder: EvalBuilder, remote: Remote | Workers | None, traces: Traces | None = None
 ) -> WorkflowSession:
-    """The session of training rollouts."""
+    """The session of training rollouts, and of held-out ones unless they have a YAML of their own."""
+    finetuning, given = plan.finetuning, plan.given
+    sampling, examples = finetuning.sampling_in_training, {given.dataset: plan.training}
+    if plan.held_out is not None and plan.validation is None:
+        examples[given.validation_dataset] = plan.held_out
     return WorkflowSession(
         plan.config,
         builder,
-        config_file=plan.given.config_file,
-        override=plan.given.override,
+        config_file=given.config_file,
+        override=given.override,
         training=True,
         remote=remote,
-        replaced=_replaced(plan.finetuning),
+        replaced=None if sampling is None else ReplacedSampling(sampling.temperature, finetuning.target_model),
         traces=traces,
+        examples=examples,
     )
 
 
@@ -58,39 +63,39 @@ async def opened_remote(stack: AsyncExitStack, plan: Plan, builder: Builder) -> 
         WorkflowError: the server there cannot play training rollouts.
 
     """
-    url, trained = plan.given.endpoint, plan.trained_llm
+    url = plan.given.endpoint
     if plan.finetuning.rollouts is not None:
         return await stack.enter_async_context(ray_workers(plan.finetuning.rollouts, plan.config, builder))
     if url is None:
         return None
-    if trained is not None and type((await builder.get_llm_provider(trained)).config) is not type(
-        plan.config.llms[trained]
-    ):
-        raise ConfigError(
-            [f"llms.{trained}: its model is served inside this process only, so {url} would sample another model"],
-            hint="train on a server that both sides reach (`nat backend serve`), and ask it through an LLM of "
-            "_type openai in both YAMLs; docs/agents/served.md shows how",
-        )
+    for name in plan.students:
+        if type((await builder.get_llm_provider(name)).config) is not type(plan.config.llms[name]):
+            raise ConfigError(
+                [f"llms.{name}: its model is served inside this process only, so {url} would sample another model"],
+                hint="train on a server that both sides reach (`nat backend serve`), and ask it through an LLM of "
+                "_type openai in both YAMLs; docs/agents/served.md shows how",
+            )
     workflow = await stack.enter_async_context(open_remote(url, trains=True))
     return Remote(workflow, timeout=plan.given.endpoint_timeout)
 
 
-def _replaced(finetuning: FinetuneConfig) -> ReplacedSampling | None:
-    own = finetuning.sampling_in_training
-    return None if own is None else ReplacedSampling(own.temperature, finetuning.target_model)
-
-
 async def _validation_session(
-    stack: AsyncExitStack, path: Path, training: Config, builder: Builder, remote: Remote | None, *, traces: Traces
+    stack: AsyncExitStack, plan: Plan, config: Config, builder: Builder, remote: Remote | None, traces: Traces
 ) -> WorkflowSession:
     """The validation's workflow, with the trained model; a remote workflow stays remote."""
-    config = load_config(path).located()
-    llms = {name: await _served(name, llm, training, builder) for name, llm in config.llms.items()}
-    seeded = config.finetuning.model_copy(update={"seed": training.finetuning.seed})
+    llms = {name: await _served(name, llm, plan.config, builder) for name, llm in config.llms.items()}
+    seeded = config.finetuning.model_copy(update={"seed": plan.finetuning.seed})
     config = config.model_copy(update={"llms": llms, "finetuning": seeded})
     building = WorkflowBuilder.from_config(config, builder.run_dir, workflow=remote is None)
-    opened = await stack.enter_async_context(building)
-    return WorkflowSession(config, opened, config_file=path, training=True, remote=remote, traces=traces)
+    return WorkflowSession(
+        config,
+        await stack.enter_async_context(building),
+        config_file=Path(str(plan.given.validation_config_file)),
+        training=True,
+        remote=remote,
+        traces=traces,
+        examples={plan.given.validation_dataset: plan.held_out} if plan.held_out else {},
+    )
 
 
 async def _served(name: str, llm: LLMBaseConfig, training: Config, builder: Builder) -> LLMBaseConfig:
@@ -107,11 +112,6 @@ async def _served(name: str, llm: LLMBaseConfig, training: Config, builder: Buil
         return llm
     shared = llm.model_fields_set & type(served).model_fields.keys() - {"type", "model", "model_name"}
     return served.model_copy(update={field: getattr(llm, field) for field in shared})
-
-
-def _use(stack: AsyncExitStack, session: WorkflowSession, run: RunLog) -> None:
-    stack.enter_context(using_session(session))
-    stack.enter_context(observed_rollouts(session, run.append))
 
 
 def observed_rollouts(session: WorkflowSession, observe: Observer) -> AbstractContextManager[None]:

@@ -4,7 +4,7 @@ import asyncio
 import itertools
 import logging
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
@@ -19,6 +19,7 @@ from nat.builder.workflow_builder import WorkflowBuilder
 from nat.capture.context import CapturePolicy, ReplacedSampling
 from nat.config.load import load_config
 from nat.data_models.config import Config
+from nat.data_models.evaluate_runtime import Examples
 from nat.data_models.evaluator import EvalInputItem, EvalOutput
 from nat.rollout.keeping import Keeper
 from nat.rollout.ray_workers import Workers, check_installed, ray_workers
@@ -72,6 +73,7 @@ class WorkflowSession:
         remote: Remote | Workers | None = None,
         replaced: ReplacedSampling | None = None,
         traces: Traces | None = None,
+        examples: Mapping[str | None, Examples] | None = None,
         named_after: float = 30.0,
     ) -> None:
         """`config_file` is the path or the loaded config by which evaluations name the workflow.
@@ -109,8 +111,8 @@ class WorkflowSession:
             )
         self._passes = itertools.count()
         self._listeners: list[tuple[OnRollout, OnPass | None]] = []
-        self.known_items: dict[str, tuple[object, list[EvalInputItem]]] = {}
-        """Of datasets that were read, with the state that each file had; not to be changed."""
+        self.examples = dict(examples or {})
+        """What was read, by the file that replaces the configured dataset, or None."""
 
     @property
     def phase(self) -> Phase:

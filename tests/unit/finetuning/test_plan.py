@@ -1,5 +1,10 @@
+import json
+import sys
+
 import pytest
 
+from fakes.finetuning_project import Coin, FinetuningProject
+from fakes.openai_server import OpenAIServer
 from nat.config.sources import parse_yaml
 from nat.data_models.finetuning import FinetuneRunConfig
 from nat.errors import ConfigError
@@ -47,7 +52,7 @@ async def test_the_short_form_means_the_long_one(tmp_path):
     """Both resolve to the same plan, and the run records the long form."""
     short = await planned(tmp_path, SHORT + FINETUNING)
     assert short == await planned(tmp_path, SHORT + LONG)
-    assert short.trained_llm == short.config.finetuning.target_model == "student"
+    assert (short.students, short.config.finetuning.target_model) == (("student",), "student")
     recorded = parse_yaml(short.config_text)
     assert recorded["trainer_adapters"]["weights"]["llm"] == "student"
     assert recorded["finetuning"]["trainer"] == "trainer"
@@ -71,3 +76,31 @@ async def test_the_workflow_is_a_target_by_its_names(tmp_path, name):
     plan = await planned(tmp_path, SHORT + FINETUNING, ("finetuning.target_functions", f"[{name}]"))
     assert plan.finetuning.target_functions == ["<workflow>"]
     assert not [text for text in plan.warnings if "target_functions" in text]
+
+
+READER = """
+import json
+from pathlib import Path
+
+
+def rows(file_path):
+    reads = Path(f"{file_path}.reads")
+    reads.write_text((reads.read_text() if reads.exists() else "") + "read\\n")
+    return json.loads(Path(file_path).read_text())
+"""
+
+
+async def test_a_run_reads_each_dataset_once(tmp_path, monkeypatch):
+    """All passes of two epochs and of the validations play the rows that the plan was made from."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (tmp_path / "reader.py").write_text(READER)
+    async with OpenAIServer(Coin()) as server:
+        project = FinetuningProject(tmp_path, server)
+        dataset = {"_type": "custom", "file_path": str(project.dataset), "function": f"{tmp_path}/reader.py:rows"}
+        project.config["eval"]["general"]["dataset"] = dataset
+        (tmp_path / "validation.yml").write_text(json.dumps(project.config))
+        files = {"validation_dataset": str(project.held_out), "validation_config_file": f"{tmp_path}/validation.yml"}
+        with project.registered():
+            await project.run(**files)
+    for file in (project.dataset, project.held_out):
+        assert file.with_name(f"{file.name}.reads").read_text() == "read\n"

@@ -5,8 +5,10 @@ import pytest
 from nat.config.load import load_config, parse_config
 from nat.config.sources import parse_yaml
 from nat.data_models.component_ref import LLMRef, TrainedLLMRef
-from nat.data_models.evaluator import EvaluatorBaseConfig
-from nat.finetuning.plan_rules import judge_findings, num_shared, settings_findings, unlimited_answers
+from nat.data_models.evaluate import DatasetBaseConfig
+from nat.data_models.evaluate_runtime import Examples
+from nat.data_models.evaluator import EvalInputItem, EvaluatorBaseConfig
+from nat.finetuning.plan_rules import found, num_shared, refusals, warnings
 from nat.finetuning.stage import stages_of
 from nat.registry.catalog import pushed_catalog
 from nat.registry.decorators import from_config, register_evaluator
@@ -18,6 +20,7 @@ JUDGED = """
 llms:
   student: {_type: local, model: models/student}
   other: {_type: local, model: models/student}
+workflow: {_type: command, name: agent, llm: student, command: ./agent}
 eval: {evaluators: {right: {_type: exact_match}, judge: {_type: OF_JUDGE, llm_name: student}}}
 trajectory_builders: {rollouts: {_type: local_traj_builder}}
 trainer_adapters: {weights: {_type: local_trainer_adapter, llm: student}}
@@ -45,7 +48,7 @@ def checked(judge, *overrides):
         for config_type in (SelfJudgeConfig, OutsideJudgeConfig):
             register_evaluator(config_type=config_type)(from_config(lambda _config: None))
         config = parse_config(parse_yaml(JUDGED.replace("OF_JUDGE", judge)), overrides)
-    return judge_findings(config, stages_of(config))
+    return found(refusals(config, stages_of(config), held_out=True))
 
 
 @pytest.mark.parametrize("judge", ["llm_judge", "relative_judge", "outside_judge"])
@@ -61,17 +64,18 @@ def test_an_evaluator_may_ask_the_trained_model_if_its_reference_says_so():
     assert checked("self_judge") == []
 
 
-@pytest.mark.parametrize(("engine", "found"), [("embedded", True), ("vllm", False)])
-def test_epochs_are_played_ahead_only_of_a_model_that_answers_meanwhile(engine, found):
+@pytest.mark.parametrize(("engine", "refused"), [("embedded", True), ("vllm", False)])
+def test_epochs_are_played_ahead_only_of_a_model_that_answers_meanwhile(engine, refused):
     """The engine that shares the learner's weights answers no request while it trains; the message names both ways."""
     tree = parse_yaml(JUDGED.replace("OF_JUDGE", "llm_judge").replace("llm_name: student", "llm_name: other"))
     config = parse_config(tree, [("finetuning.max_staleness", "1"), ("llms.student.engine", engine)])
-    findings = settings_findings(config, stages_of(config), held_out=True)
-    assert any("max_staleness to 0, or engine: vllm" in each for each in findings) is found
+    findings = found(refusals(config, stages_of(config), held_out=True))
+    assert any("max_staleness to 0, or engine: vllm" in each for each in findings) is refused
 
 
 def games(prefix, *contents):
-    return [(f"{prefix}{n}", content) for n, content in enumerate(contents)]
+    items = [EvalInputItem(id=f"{prefix}{n}", input_obj=c, expected_output_obj="") for n, c in enumerate(contents)]
+    return Examples(DatasetBaseConfig(), items)
 
 
 def test_the_same_content_is_the_same_example_under_any_id():
@@ -85,6 +89,6 @@ def test_the_same_content_is_the_same_example_under_any_id():
 def test_answers_without_a_limit_are_told_before_they_are_paid(limit, warns):
     """The key is named if the trained model's answers may fill its context."""
     config = load_config(EXAMPLE)
-    llm = config.llms["player"].model_copy(update={"max_tokens": limit})
-    said = unlimited_answers("player", {"player": llm})
+    config.llms["player"] = config.llms["player"].model_copy(update={"max_tokens": limit})
+    said = found(warnings(config, stages_of(config), held_out=True))
     assert [text.partition(" ")[0] for text in said] == ["llms.player.max_tokens"] * warns

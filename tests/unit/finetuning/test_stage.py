@@ -1,7 +1,5 @@
 """Phases of a run with the generic trainer and adapters that remember their jobs."""
 
-from dataclasses import replace
-
 import pytest
 import yaml
 
@@ -12,10 +10,8 @@ from nat.data_models.finetuning import FinetuneConfig
 from nat.errors import ConfigError, TrainingFailed
 from nat.finetuning.dry_run import dry_run
 from nat.finetuning.interfaces.trainer_adapter import Recipe, TakesOver
-from nat.finetuning.plan_rules import phase_findings
 from nat.finetuning.progress import RunProgress
 from nat.finetuning.stage import playing_stage, stages_of
-from nat.plugins.local.adapter import LocalTrainerAdapterConfig
 from nat.plugins.offline.builder import DatasetTrajectoryBuilderConfig
 from nat.reports.overview import overview
 from nat.reports.plan_page import plan_text
@@ -96,14 +92,6 @@ def test_the_phase_that_plays_is_the_one_that_a_probe_tries():
     unknown = playing_stage(stages(("file", "student"), ("undefined", "student")))
     assert unknown.finetuning.phase == "p1", "an undefined builder is another error's to name"
     assert playing_stage(stages(("file", "student"))) is None
-
-
-def test_phases_of_different_kinds_of_adapters_are_refused():
-    """They keep the weights in places of their own, even if both name the same LLM."""
-    first, second = stages(("play", "student"), ("play", "other"))
-    second = replace(second, adapter=LocalTrainerAdapterConfig(llm="student"), students=("student",))
-    (finding,) = phase_findings([first, second])
-    assert "trains student by local_trainer_adapter, but the phase 'p0' trains student by test_adapter" in finding
 
 
 async def test_an_adapter_takes_over_where_another_one_has_trained(tmp_path):

@@ -13,7 +13,7 @@ from nat.config.load import load_config
 from nat.config.sources import format_yaml, read_tree
 from nat.errors import NoTrajectories, StorageError
 from nat.files import write_text
-from nat.finetuning.plan import check_certain, configured, read_examples
+from nat.finetuning.plan import check_certain, configured, examples_of
 from nat.reports.text import one_line, printable
 from nat.runs.find import find_run
 from nat.runs.journal import reading
@@ -43,7 +43,7 @@ def imitate_command(run: str, output: Path, output_dir: Path | None, *, force: b
     with shown_steps() as steps:
         steps.begin("reading the dataset and the rollouts", after=SLOW_SECONDS)
         config, given = configured(as_begun(folder, {}, trust=trust))
-        items, _ = event_loop.run(read_examples(config, given.dataset, config))
+        items = event_loop.run(examples_of(config, given.dataset)).items
         expected = {item.example: item.expected_output_obj for item in items}
         with reading(folder) as journal:
             known = {name: str(answer) for name, answer in expected.items() if answer not in (None, "")}
