@@ -292,20 +292,10 @@ def describe_error(error: BaseException) -> str:
 
 
 def place_of(error: BaseException) -> str:
-    """The innermost line of the user's code in a traceback: of all code, if none is theirs."""
+    """The innermost line of the user's code in a traceback, in brackets, with a leading blank; empty if none is."""
     frames = extract_tb(error.__traceback__)
     own = [f for f in frames if not f.filename.startswith(_NOT_THEIRS) and "site-packages" not in f.filename]
-    return f"{(own or frames)[-1].filename}, line {(own or frames)[-1].lineno}"
-
-
-def own_client_hint(error: BaseException) -> str | None:
-    """What to do about an SDK's error before any call: the agent's code makes a client of its own."""
-    if type(error).__module__.partition(".")[0] not in ("openai", "anthropic"):
-        return None
-    return (
-        "take the model from `builder.get_llm(config.llm, wrapper_type=…)`: calls of a client that the agent makes "
-        "itself are not captured, and its model is not trained"
-    )
+    return f" ({own[-1].filename}, line {own[-1].lineno})" if own else ""
 
 
 @asynccontextmanager

@@ -35,7 +35,6 @@ from nat.errors import (
     describe_error,
     did_you_mean,
     one_of,
-    own_client_hint,
     place_of,
 )
 from nat.registry.catalog import Catalog, current_catalog
@@ -200,10 +199,7 @@ class WorkflowBuilder:
                 raise WorkflowError(
                     f"{what}: its build function ended before its `yield`", hint="`yield` the built object exactly once"
                 ) from error
-            raise WorkflowError(
-                f"{what} could not be built: {describe_error(error)} ({place_of(error)})",
-                hint=own_client_hint(error),
-            ) from error
+            raise WorkflowError(f"{what} could not be built: {describe_error(error)}{place_of(error)}") from error
 
     @property
     def run_dir(self) -> Path | None:

@@ -139,7 +139,7 @@ def _kind(raw: Any, group: ComponentGroup, base: type[C], catalog: Catalog) -> t
     name = TypedBaseModel.discriminator(raw)
     if name is None or not catalog.components[group].has(name):
         return None
-    found = catalog.component(group, name).config_type
+    found = catalog.components[group].get(name).config_type
     return found if issubclass(found, base) else None
 
 

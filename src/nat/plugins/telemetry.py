@@ -14,7 +14,7 @@ from nat.data_models.telemetry_exporter import TracingConfig
 from nat.errors import WorkflowError
 from nat.files import UserPathText
 from nat.http.client import bearer
-from nat.registry.decorators import register_trace_exporter
+from nat.registry.decorators import register_eval_callback
 from nat.wire.hosts import is_loopback
 
 if TYPE_CHECKING:
@@ -108,20 +108,20 @@ class SpanFileConfig(_Tracing, name="file"):
         return {"service.name": self.project}
 
 
-@register_trace_exporter(OtelCollectorConfig)
+@register_eval_callback(OtelCollectorConfig)
 def otel_collector(config: OtelCollectorConfig) -> "SpanExporter":
     """Send to any collector."""
     return _otlp(config.endpoint)
 
 
-@register_trace_exporter(PhoenixConfig)
+@register_eval_callback(PhoenixConfig)
 def phoenix(config: PhoenixConfig) -> "SpanExporter":
     """Send to Phoenix, which finds the project in the resource."""
     key = config.api_key.get_secret_value() or os.environ.get("PHOENIX_API_KEY")
     return _otlp(config.endpoint, bearer(key), timeout=config.timeout)
 
 
-@register_trace_exporter(LangfuseConfig)
+@register_eval_callback(LangfuseConfig)
 def langfuse(config: LangfuseConfig) -> "SpanExporter":
     """Send to Langfuse with both keys."""
     public = config.public_key or _variable("LANGFUSE_PUBLIC_KEY", "public_key")
@@ -130,13 +130,13 @@ def langfuse(config: LangfuseConfig) -> "SpanExporter":
     return _otlp(config.endpoint, {"Authorization": f"Basic {login}"})
 
 
-@register_trace_exporter(WeaveConfig)
+@register_eval_callback(WeaveConfig)
 def weave(_: WeaveConfig) -> "SpanExporter":
     """Send to Weave's route for OTLP, which finds the project in the resource."""
     return _otlp(_WEAVE, {"wandb-api-key": _variable("WANDB_API_KEY")})
 
 
-@register_trace_exporter(SpanFileConfig)
+@register_eval_callback(SpanFileConfig)
 def span_file(config: SpanFileConfig) -> "SpanExporter":
     """Write to a file."""
     from opentelemetry.sdk.trace.export import ConsoleSpanExporter

@@ -17,7 +17,7 @@ from nat.data_models.telemetry_exporter import TelemetryExporterBaseConfig
 from nat.data_models.tracker import TrackerConfig
 from nat.data_models.ttc_strategy import TTCStrategyBaseConfig
 from nat.errors import RegistryError, did_you_mean, one_of
-from nat.registry.discovery import discover_components, explain_failures, explain_unknown
+from nat.registry.discovery import discover_components, explain_unknown
 
 T = TypeVar("T")
 
@@ -25,10 +25,9 @@ T = TypeVar("T")
 class Registry(Generic[T]):
     """Entries by full name, `package/name`; a short name works while only one package uses it."""
 
-    def __init__(self, noun: str, *, explain: Callable[[], str] = str) -> None:
-        """`noun` names an entry in messages; `explain` gives more for the message about an unknown name."""
+    def __init__(self, noun: str) -> None:
+        """`noun` names an entry in messages."""
         self.noun = noun
-        self._explain = explain
         self._entries: dict[str, T] = {}
 
     def add(self, name: str, entry: T) -> None:
@@ -42,18 +41,16 @@ class Registry(Generic[T]):
 
     def get(self, name: str) -> T:
         """The entry of a full or short name; unknown or ambiguous raises RegistryError."""
-        if name in self._entries:
-            return self._entries[name]
-        candidates = [full for full in self._entries if short_name(full) == name]
-        if len(candidates) == 1:
-            return self._entries[candidates[0]]
-        if candidates:
+        found = [name] if name in self._entries else [full for full in self._entries if short_name(full) == name]
+        if len(found) == 1:
+            return self._entries[found[0]]
+        if found:
             raise RegistryError(
-                f"'{name}' is the {self.noun} of several packages", hint=f"write one of: {one_of(candidates)}"
+                f"'{name}' is the {self.noun} of several packages", hint=f"write one of: {one_of(found)}"
             )
         raise RegistryError(
             f"'{name}' is not registered as {self.noun}.{did_you_mean(name, self.names())}"
-            f" Registered: {one_of(self.names())}.{self._explain()}"
+            f" Registered: {one_of(self.names())}.{explain_unknown()}"
         )
 
     def names(self) -> list[str]:
@@ -132,26 +129,13 @@ class Catalog:
     """Components of every group, and LLM clients and tool wrappers of every framework."""
 
     def __init__(self) -> None:
-        self.components = {
-            group: Registry[RegisteredComponent](each.noun, explain=explain_unknown) for group, each in GROUPS.items()
-        }
+        self.components = {group: Registry[RegisteredComponent](each.noun) for group, each in GROUPS.items()}
         self.llm_clients: dict[str, Registry[BuildFn]] = {}
-        self.tool_wrappers = Registry[Callable[..., Any]]("tool wrapper", explain=explain_failures)
-
-    def add(self, component: RegisteredComponent) -> None:
-        self.components[component.group].add(component.full_type, component)
-
-    def add_llm_client(self, config_type: type[TypedBaseModel], wrapper_type: str, build_fn: BuildFn) -> None:
-        registry = self.llm_clients.setdefault(wrapper_type, Registry(f"{wrapper_type} client for the LLM"))
-        registry.add(config_type.static_full_type() or "", build_fn)
+        self.tool_wrappers = Registry[Callable[..., Any]]("tool wrapper")
 
     def group_of(self, base: Any) -> ComponentGroup | None:
         """The group whose configs have this base class; None for every other class."""
         return next((group for group, each in GROUPS.items() if each.base_config is base), None)
-
-    def component(self, group: ComponentGroup, name: str) -> RegisteredComponent:
-        """The component that a `_type` names."""
-        return self.components[group].get(name)
 
     def component_of(self, group: ComponentGroup, config: TypedBaseModel) -> RegisteredComponent:
         """The component that builds a config."""
@@ -159,14 +143,14 @@ class Catalog:
 
     def llm_client(self, config_type: type[TypedBaseModel], wrapper_type: str) -> BuildFn:
         """The client of a framework for a config class; a subclass is served by its parent's client."""
-        registry = self.llm_clients.get(wrapper_type)
-        for name in _full_types(config_type) if registry is not None else ():
-            if registry is not None and name in registry:
-                return registry.get(name)
-        wrappers = [w for w, clients in self.llm_clients.items() if any(n in clients for n in _full_types(config_type))]
+        classes = [each for each in config_type.__mro__ if issubclass(each, TypedBaseModel)]
+        names = [name for each in classes if (name := each.static_full_type()) is not None]
+        known = {wrapper: [n for n in names if n in clients] for wrapper, clients in self.llm_clients.items()}
+        if known.get(wrapper_type):
+            return self.llm_clients[wrapper_type].get(known[wrapper_type][0])
         raise RegistryError(
             f"no client of wrapper_type '{wrapper_type}' is registered for the LLM type '{config_type.static_type()}'."
-            f" Wrapper types for it: {one_of(wrappers)}.{explain_failures()}",
+            f" Wrapper types for it: {one_of(each for each in known if known[each])}.{explain_unknown()}",
             hint=f"use one of these, or register a client for '{wrapper_type}' with `register_llm_client`",
         )
 
@@ -188,8 +172,3 @@ def pushed_catalog() -> Iterator[Catalog]:
         yield current_catalog()
     finally:
         _catalogs.pop()
-
-
-def _full_types(config_type: type[TypedBaseModel]) -> list[str]:
-    classes = [c for c in config_type.__mro__ if issubclass(c, TypedBaseModel)]
-    return [name for name in (c.static_full_type() for c in classes) if name is not None]

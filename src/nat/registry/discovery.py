@@ -2,61 +2,42 @@
 
 import importlib.metadata
 import logging
-from dataclasses import dataclass
 from importlib.metadata import EntryPoint
 
-from nat.errors import describe_error
-from nat.registry.imports import replacement_for
+from nat.registry.imports import import_problem
 
 logger = logging.getLogger(__name__)
 
-GROUPS = ("nat.components", "nat.plugins")
-"""Entry-point groups; importing the module runs its decorators. Our own components use the first group too."""
+_ENTRY_POINTS = ("nat.components", "nat.plugins")
+"""Groups; importing the module runs its decorators. Our own components use the first group too."""
 
+failures: list[str] = []
+"""A sentence for each plug-in of this process that could not be imported; the error for a missing `_type` has them."""
 
-@dataclass(frozen=True)
-class PluginFailure:
-    """A plug-in that could not be imported."""
-
-    name: str
-    module: str
-    error: str
-
-
-failures: list[PluginFailure] = []
-"""Of this process; the error for a missing `_type` lists them."""
-
-
-def explain_failures() -> str:
-    """One sentence per failed plug-in, with a leading blank; empty if none failed."""
-    return "".join(f" The plug-in '{f.name}' failed to import ({f.module}): {f.error}." for f in failures)
+_imported: set[EntryPoint] = set()
+"""Entry points of this process that were imported or failed to."""
 
 
 def explain_unknown() -> str:
     """Where a component may be that no plug-in registers, with a leading blank."""
-    return f"{explain_failures()} If it is yours, name its Python file under `imports`, or by --import."
-
-
-_imported: set[tuple[str, str]] = set()
-"""Entry points of this process that were imported or failed to."""
+    return " ".join(["", *failures, "If it is yours, name its Python file under `imports`, or by --import."])
 
 
 def discover_components() -> None:
     """Import each plug-in once per process; failures are recorded."""
     for point in installed_entry_points():
-        if (point.name, point.value) in _imported:
+        if point in _imported:
             continue
-        _imported.add((point.name, point.value))
+        _imported.add(point)
         try:
             point.load()
         except (Exception, SystemExit) as error:
-            failure = PluginFailure(point.name, point.value, describe_error(error) + replacement_for(error))
-            failures.append(failure)
-            logger.warning("the plug-in '%s' (%s) failed to import: %s", point.name, point.value, failure.error)
+            failures.append(f"The plug-in '{point.name}' failed to import ({point.value}): {import_problem(error)}.")
+            logger.warning(failures[-1])
             logger.debug("its traceback", exc_info=error)
 
 
 def installed_entry_points() -> list[EntryPoint]:
     """The entry points of all installed distributions, our own first."""
-    points = [point for group in GROUPS for point in importlib.metadata.entry_points(group=group)]
+    points = [point for group in _ENTRY_POINTS for point in importlib.metadata.entry_points(group=group)]
     return sorted(points, key=lambda p: (p.value != "nat.plugins.register", p.name))

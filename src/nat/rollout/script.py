@@ -50,7 +50,7 @@ class ScriptServer(ThreadingHTTPServer):
         """The configuration with the script as every model."""
         url = f"http://127.0.0.1:{self.server_port}/v1"
         options = {"model_name": "script", "base_url": url, "api_key": "none", "max_retries": 0, "timeout": SECONDS}
-        served = current_catalog().component(ComponentGroup.LLMS, "nat/openai").config_type.model_validate(options)
+        served = current_catalog().components[ComponentGroup.LLMS].get("nat/openai").config_type.model_validate(options)
         return config.model_copy(update={"llms": dict.fromkeys(config.llms, served)})
 
     def message(self, request: dict[str, Any]) -> dict[str, Any] | None:

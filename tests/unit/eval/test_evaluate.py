@@ -382,5 +382,5 @@ async def test_a_function_reads_the_dataset(tmp_path: Path, monkeypatch):
         with pytest.raises(NatError, match=seen):
             await evaluated(scripted)
     scripted.general["dataset"] = {**dataset, "function": "no_such_module.read"}
-    with pytest.raises(NatError, match="there is no module 'no_such_module'"):
+    with pytest.raises(NatError, match="No module named 'no_such_module'"):
         await evaluated(scripted)

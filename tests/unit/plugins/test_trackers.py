@@ -24,7 +24,7 @@ def tracked(trackers):
 async def test_each_type_has_an_extra_of_its_name(name):
     """It is made without its package, which is imported when a run begins; the extra installs what it imports."""
     discover_components()
-    component = current_catalog().component(ComponentGroup.TRACKERS, name)
+    component = current_catalog().components[ComponentGroup.TRACKERS].get(name)
     config = component.config_type()
     assert config.extra == name
     extra = {text.partition(">=")[0].replace("-", "_") for text in PROJECT["optional-dependencies"][name]}

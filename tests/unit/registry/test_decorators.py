@@ -43,7 +43,7 @@ async def test_the_decorated_function_is_a_context_manager():
         assert built == ThingConfig()
         assert closed == []
     assert closed == [True]
-    assert current_catalog().component(ComponentGroup.FUNCTIONS, "thing").build_fn is thing
+    assert current_catalog().components[ComponentGroup.FUNCTIONS].get("thing").build_fn is thing
 
 
 def test_the_same_config_twice_raises():
@@ -101,4 +101,4 @@ def test_a_pushed_catalog_is_forgotten():
             yield config
 
     with pytest.raises(RegistryError):
-        current_catalog().component(ComponentGroup.FUNCTIONS, "thing")
+        current_catalog().components[ComponentGroup.FUNCTIONS].get("thing")

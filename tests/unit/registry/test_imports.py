@@ -75,20 +75,18 @@ def test_a_module_is_found_from_the_current_folder(tmp_path):
     ("name", "more", "message"),
     [
         ("missing.py", None, "the file missing.py does not exist"),
-        ("missing_module", None, "there is no module 'missing_module'"),
+        ("missing_module", None, "missing_module cannot be imported: ModuleNotFoundError"),
         ("json.py", "", r"json\.py cannot be imported as 'json': Python finds .*json/__init__\.py"),
-        ("time.py", "", r"time\.py cannot be imported as 'time': Python finds built-in"),
-        ("agent.v2.py", "", r"agent\.v2\.py cannot be imported as 'agent\.v2': Python finds nothing"),
+        ("time.py", "", r"time\.py cannot be imported as 'time': Python finds a built-in"),
+        ("agent.v2.py", "", r"agent\.v2\.py cannot be imported: ModuleNotFoundError"),
         ("broken_agent.py", "1 / 0", r"broken_agent\.py cannot be imported: ZeroDivisionError: .*agent\.py, line 4\)"),
         ("ends_agent.py", "raise SystemExit(3)", r"cannot be imported: SystemExit: 3"),
         ("needs_agent.py", "import no_such_package", r"cannot be imported: ModuleNotFoundError: .*no_such_package"),
         ("upstream_agent.py", "import nat.embedder", r"docs/from/nat\.md lists what is here"),
-        ("own_agent.py", "import openai; openai.OpenAI()", r"own_agent\.py, line 4\)\n.*builder\.get_llm"),
     ],
 )
-def test_what_cannot_be_imported_is_named_with_its_place(tmp_path, monkeypatch, name, more, message):
+def test_what_cannot_be_imported_is_named_with_its_place(tmp_path, name, more, message):
     """A missing file or module, a name that Python has given to another, and code that raises."""
-    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     if more is not None:
         write(tmp_path / name, "refused", more=more)
     with pytest.raises(RegistryError, match=message):

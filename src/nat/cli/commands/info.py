@@ -56,7 +56,7 @@ def components_command(*, types: tuple[str, ...], query: str, as_json: bool) -> 
         return
     click.echo("\n".join(map(_text, found)) or "No component matches.")
     for failure in failures:
-        click.echo(f"The plug-in '{failure.name}' failed to import ({failure.module}): {failure.error}", err=True)
+        click.echo(failure, err=True)
 
 
 def matches(component: ComponentDescription, query: str) -> bool:

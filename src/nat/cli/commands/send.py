@@ -80,7 +80,8 @@ def tracker_config(recorded: Mapping[str, Any], name: str, settings: Mapping[str
     raw = {"_type": name, **(known if isinstance(known, dict) else {}), **settings}
     if hidden := [key for key, value in raw.items() if REDACTED in str(value)]:
         raise ConfigError([f"{hidden[0]}: the journal has no secrets"], source=name, hint=f"give it: -o {hidden[0]} …")
-    kind = current_catalog().component(ComponentGroup.TRACKERS, TypedBaseModel.discriminator(raw) or name).config_type
+    known = current_catalog().components[ComponentGroup.TRACKERS]
+    kind = known.get(TypedBaseModel.discriminator(raw) or name).config_type
     try:
         TypeAdapter(TrackerName).validate_python(name)
         config = kind.model_validate(raw)

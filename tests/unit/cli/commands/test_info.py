@@ -7,7 +7,6 @@ from fakes.guide_components import register_guide_components
 from nat.cli.commands.info import SECTIONS, info_command
 from nat.registry import discovery
 from nat.registry.catalog import pushed_catalog
-from nat.registry.discovery import PluginFailure
 
 
 @pytest.fixture
@@ -56,7 +55,7 @@ def test_json_for_machines(run):
 
 def test_failed_plugins_are_listed(run):
     """The list explains why a component is missing."""
-    discovery.failures.append(PluginFailure("p", "p.register", "ImportError: no q"))
+    discovery.failures.append("The plug-in 'p' failed to import (p.register): ImportError: no q")
     try:
         assert "The plug-in 'p' failed to import (p.register): ImportError: no q" in run().stderr
     finally:

@@ -54,7 +54,7 @@ def test_imports_of_the_command_line_follow_those_of_the_file(run):
     wrong = run("--import", "none.py", "-o", "imports", "[json]", "--import", "no-module")
     assert wrong.exit_code == 1
     assert "imports.1: the file none.py does not exist" in wrong.stderr
-    assert "imports.2: there is no module 'no-module'" in wrong.stderr
+    assert "imports.2: no-module cannot be imported" in wrong.stderr
     assert run("--import", "json").exit_code == 0
 
 
