@@ -15,10 +15,7 @@ from nat.finetuning.run_log import RunLog
 from nat.rollout.ray_workers import Workers, ray_workers
 from nat.rollout.remote import open_remote
 from nat.rollout.session import Remote, WorkflowSession, using_session
-from nat.rollout.traces import JudgedRollout, Traces
-from nat.runs.rollouts import RolloutRecord
-from nat.telemetry import names
-from nat.telemetry.attributes import Evaluation, Value, text
+from nat.rollout.traces import Traces
 
 
 async def open_sessions(stack: AsyncExitStack, plan: Plan, builder: EvalBuilder, run: RunLog, traces: Traces) -> None:
@@ -133,23 +130,15 @@ class RolloutTraces:
             case RunBegun():
                 self._run_id = event.run_id
             case RolloutsPlayed():
-                of_run: dict[str, Value] = {
-                    names.RUN_ID: self._run_id,
-                    names.PURPOSE: str(event.phase),
-                    names.EPOCH: event.epoch,
-                }
-                self._traces.judged(_judged(record, of_run) for record in event.records)
-
-
-def _judged(record: RolloutRecord, of_run: dict[str, Value]) -> JudgedRollout:
-    facts = of_run | {names.EXAMPLE_ID: text(record.example_id), names.GENERATION: record.generation}
-    if record.policy_versions:
-        facts[names.WEIGHT_VERSION] = ", ".join(sorted(record.policy_versions))
-    if record.left_out is not None:
-        facts[names.LEFT_OUT] = str(record.left_out)
-    if record.reward is None:
-        return JudgedRollout(record.example_id, record.seed, facts, ())
-    facts[names.REWARD] = record.reward
-    beside = [Evaluation(name, score) for name, score in record.scores_beside.items()]
-    reward = Evaluation("reward", record.reward, record.reasoning)
-    return JudgedRollout(record.example_id, record.seed, facts, (reward, *beside))
+                of_run = {"run_id": self._run_id, "purpose": str(event.phase), "epoch": event.epoch}
+                for record in event.records:
+                    own = {
+                        "generation": record.generation,
+                        "weight_version": ", ".join(sorted(record.policy_versions)) or None,
+                        "left_out": record.left_out and str(record.left_out),
+                        "reward": record.reward,
+                    }
+                    facts = {f"nat.finetune.{name}": value for name, value in (of_run | own).items()}
+                    scores = [("reward", record.reward, record.reasoning)] if record.reward is not None else []
+                    scores += [(name, score, None) for name, score in record.scores_beside.items() if scores]
+                    self._traces.judged(record.example_id, record.seed, facts, scores)

@@ -1,58 +1,58 @@
 """A finished rollout as OpenTelemetry's spans: one for the rollout, and one for each function, tool and LLM call in it.
 
-Import this module only where the extra `telemetry` is installed.
+The names of attributes are OpenInference's, which Phoenix, Langfuse and Weave all show; `nat.*` are ours and the
+toolkit's. Import this module only where the extra `telemetry` is installed.
 """
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from opentelemetry.context import Context
-from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, set_span_in_context
+from opentelemetry.trace import SpanKind, Status, StatusCode, Tracer, set_span_in_context
+from pydantic_core import to_json
 
 from nat.capture.steps import failed_calls
 from nat.data_models.intermediate_step import IntermediateStep, IntermediateStepCategory, IntermediateStepState
 from nat.data_models.invocation_node import WORKFLOW_COMPONENT_NAME
+from nat.data_models.llm_call import LLMCall
+from nat.data_models.score import is_score
 from nat.rollout.rollout import Rollout
-from nat.telemetry import names
-from nat.telemetry.attributes import Attributes, Evaluation, Value, call_attributes, content, scores, text
+from nat.secrets import redact
+from nat.wire.json import without_surrogates
 
+Attributes = dict[str, str | bool | int | float]
+
+_KIND, _MODEL = "openinference.span.kind", "llm.model_name"
 _LATEST_S = 9e9
+_MOST_MESSAGES = 16
+"""Messages of a request that a span repeats one by one, the last ones: each is two attributes."""
 
 
-@dataclass(frozen=True, slots=True)
-class RolloutSpan:
-    """The span of a whole rollout, which waits for what becomes known after its end."""
-
-    span: Span
-    ended: int
-    """Nanoseconds since 1970."""
-
-    def end(self, facts: Mapping[str, Value], evaluations: Iterable[Evaluation]) -> None:
-        """End the span, which sends it."""
-        self.span.set_attributes({**facts, **scores(evaluations)})
-        self.span.end(self.ended)
-
-
-def rollout_spans(tracer: Tracer, rollout: Rollout, given: Any, *, workflow: str) -> RolloutSpan:
-    """Send the spans inside the rollout; its own is the caller's to end."""
+def send_spans(
+    tracer: Tracer,
+    rollout: Rollout,
+    given: Any,
+    *,
+    workflow: str,
+    facts: Mapping[str, Any],
+    scores: Iterable[tuple[str, Any, Any]],
+) -> None:
+    """Send the spans of a rollout of this input; `scores` have a name, a number or anything else, and why."""
     began = rollout.started_at.timestamp()
-    ended = nanoseconds(began + rollout.seconds)
+    ended = _nanoseconds(began + rollout.seconds)
+    found: dict[str, Any] = {"nat.finetune.example_id": rollout.item_id, "nat.finetune.generation": rollout.generation}
+    found |= {"nat.finetune.seed": rollout.seed, **facts}
+    for name, score, why in scores:
+        found |= {f"nat.evaluation.{name}": float(score) if is_score(score) else score}
+        found |= {f"nat.evaluation.{name}.reasoning": None if why is None else _text(why)}
     root = tracer.start_span(
-        f"invoke_workflow {text(workflow)}",
+        f"invoke_workflow {_text(workflow)}",
         Context(),
-        attributes={
-            names.SPAN_KIND: "AGENT",
-            **content(names.INPUT, names.INPUT_TYPE, given),
-            **content(names.OUTPUT, names.OUTPUT_TYPE, rollout.output),
-            names.EXAMPLE_ID: text(rollout.item_id),
-            names.GENERATION: rollout.generation,
-            **({} if rollout.seed is None else {names.SEED: rollout.seed}),
-        },
-        start_time=nanoseconds(began),
+        attributes={_KIND: "AGENT", **_content("input", given), **_content("output", rollout.output), **_known(found)},
+        start_time=_nanoseconds(began),
     )
     if rollout.error is not None:
-        root.set_status(Status(StatusCode.ERROR, text(str(rollout.error))))
+        root.set_status(Status(StatusCode.ERROR, _text(str(rollout.error))))
     outer = set_span_in_context(root, Context())
     contexts: dict[str, Context] = {}
     inside = list(filter(_is_inside, rollout.steps))
@@ -63,52 +63,38 @@ def rollout_spans(tracer: Tracer, rollout: Rollout, given: Any, *, workflow: str
         if first.UUID in contexts:
             continue
         end = ends.get(first.UUID)
-        started = nanoseconds((end or first).span_event_timestamp or first.event_timestamp)
-        span = _started(tracer, first, end or first, contexts.get(first.parent_id, outer), tools, started)
+        last = end or first
+        started = _nanoseconds(last.span_event_timestamp or first.event_timestamp)
+        name, attributes = _described(first, last, tools)
+        span = tracer.start_span(
+            name,
+            contexts.get(first.parent_id, outer),
+            kind=SpanKind.CLIENT if attributes[_KIND] == "LLM" else SpanKind.INTERNAL,
+            attributes={"nat.function.name": _text(last.function_ancestry.function_name), **attributes},
+            start_time=started,
+        )
         contexts[first.UUID] = set_span_in_context(span, Context())
+        if failed := failed_calls([last]):
+            span.set_status(Status(StatusCode.ERROR, _text(f"{failed[0].status or 'no answer'}: {failed[0].error}")))
         if end is None:
             span.set_status(Status(StatusCode.ERROR, "it had not ended when the rollout did"))
-        span.end(max(started, ended if end is None else nanoseconds(end.event_timestamp)))
-    return RolloutSpan(root, ended)
-
-
-def _started(
-    tracer: Tracer,
-    first: IntermediateStep,
-    end: IntermediateStep,
-    parent: Context,
-    tools: set[str],
-    started: int,
-) -> Span:
-    name, attributes = _described(first, end, tools)
-    is_call = attributes[names.SPAN_KIND] == "LLM"
-    span = tracer.start_span(
-        name,
-        parent,
-        kind=SpanKind.CLIENT if is_call else SpanKind.INTERNAL,
-        attributes={names.FUNCTION_NAME: text(end.function_ancestry.function_name), **attributes},
-        start_time=started,
-    )
-    if failed := failed_calls([end]):
-        span.set_status(Status(StatusCode.ERROR, text(f"{failed[0].status or 'no answer'}: {failed[0].error}")))
-    return span
+        span.end(max(started, ended if end is None else _nanoseconds(end.event_timestamp)))
+    root.end(ended)
 
 
 def _described(first: IntermediateStep, end: IntermediateStep, tools: set[str]) -> tuple[str, Attributes]:
     """Name and attributes of a step's span."""
-    name = text(end.name or str(end.event_category).lower())
-    if end.event_category is IntermediateStepCategory.LLM:
-        return f"chat {name}", call_attributes(end)
-    if failed := failed_calls([end]):
-        model = text(failed[0].model)
-        return f"chat {model}", {names.SPAN_KIND: "LLM", names.LLM_MODEL: model}
+    name = _text(end.name or str(end.event_category).lower())
     given = None if first.data is None else first.data.input
-    output = None if end.data is None else end.data.output
-    found = content(names.INPUT, names.INPUT_TYPE, given) | content(names.OUTPUT, names.OUTPUT_TYPE, output)
+    found = _content("input", given) | _content("output", None if end.data is None else end.data.output)
+    if end.event_category is IntermediateStepCategory.LLM:
+        return f"chat {name}", _call(end, found)
+    if failed := failed_calls([end]):
+        model = _text(failed[0].model)
+        return f"chat {model}", {_KIND: "LLM", _MODEL: model}
     if end.event_category is not IntermediateStepCategory.TOOL and name not in tools:
-        return name, found | {names.SPAN_KIND: "CHAIN"}
-    arguments: Attributes = {} if given is None else {names.TOOL_ARGUMENTS: text(given)}
-    return f"execute_tool {name}", found | {names.SPAN_KIND: "TOOL", names.TOOL_NAME: name} | arguments
+        return name, found | {_KIND: "CHAIN"}
+    return f"execute_tool {name}", found | {_KIND: "TOOL"} | _known({"tool.name": name, "tool.parameters": given})
 
 
 def _is_inside(step: IntermediateStep) -> bool:
@@ -119,6 +105,76 @@ def _is_inside(step: IntermediateStep) -> bool:
     return not is_workflow and step.event_state is not IntermediateStepState.CHUNK
 
 
-def nanoseconds(seconds: float) -> int:
+def _call(step: IntermediateStep, reported: Attributes) -> Attributes:
+    """The attributes of an LLM_END; those of the conversation only if the call was captured."""
+    call, usage = step.llm_call, step.usage_info
+    found: Attributes = {
+        _KIND: "LLM",
+        _MODEL: _text(step.name or "unknown" if call is None else call.model),
+        "llm.provider": "openai",  # what the convention says of servers with OpenAI's API whose maker is not known
+    }
+    if usage is not None and usage.token_usage.total_tokens:
+        tokens = usage.token_usage
+        found |= {
+            "llm.token_count.prompt": tokens.prompt_tokens,
+            "llm.token_count.prompt_details.cache_read": tokens.cached_tokens,
+            "llm.token_count.completion": tokens.completion_tokens,
+            "llm.token_count.completion_details.reasoning": tokens.reasoning_tokens,
+            "llm.token_count.total": tokens.total_tokens,
+        }
+    return found | (reported if call is None else _conversation(call))
+
+
+def _conversation(call: LLMCall) -> Attributes:
+    known = {
+        "llm.finish_reason": call.finish_reason or None,
+        "nat.llm.name": call.llm_name or None,
+        "nat.finetune.weight_version": call.policy_version or None,
+        **{f"llm.tools.{number}.tool.json_schema": tool for number, tool in enumerate(call.tools or ())},
+        **dict(_messages("llm.input_messages", call.messages)),
+        **dict(_messages("llm.output_messages", [call.message])),
+    }
+    given = call.messages[-1].get("content") if call.messages else None
+    both = _content("input", given) | _content("output", call.message.get("content") or "")
+    return {"llm.invocation_parameters": _text({"temperature": call.temperature})} | both | _known(known)
+
+
+def _messages(prefix: str, messages: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, Any]]:
+    first = max(0, len(messages) - _MOST_MESSAGES)
+    for number, message in enumerate(messages[first:], first):
+        place = f"{prefix}.{number}.message"
+        yield from ((f"{place}.{name}", message.get(name)) for name in ("role", "content", "tool_call_id"))
+        for at, call in enumerate(message.get("tool_calls") or ()):
+            function, own = call.get("function") or {}, f"{place}.tool_calls.{at}.tool_call"
+            yield from ((f"{own}.id", call.get("id")), (f"{own}.function.name", function.get("name")))
+            yield f"{own}.function.arguments", function.get("arguments")
+
+
+def _known(values: Mapping[str, Any]) -> Attributes:
+    """Those that are not None; numbers as they are, all else as text."""
+    known = {_text(name): value for name, value in values.items() if value is not None}
+    return {name: value if isinstance(value, int | float) else _text(value) for name, value in known.items()}
+
+
+def _content(side: str, value: Any) -> Attributes:
+    """OpenInference's pair of a value and its type; empty for no value."""
+    if value is None:
+        return {}
+    kind = "text/plain" if isinstance(value, str) else "application/json"
+    return {f"{side}.value": _text(value), f"{side}.mime_type": kind}
+
+
+def _text(value: Any) -> str:
+    """A text unchanged, anything else as JSON, which has text for what it does not know; without secrets."""
+    if isinstance(value, str):
+        return redact(without_surrogates(value))
+    try:
+        known = to_json(value, fallback=repr, inf_nan_mode="constants")
+    except (ValueError, TypeError):  # lone surrogates, bytes that are no text, or keys that are no text
+        known = to_json(without_surrogates(value), fallback=repr, inf_nan_mode="constants", bytes_mode="base64")
+    return redact(known.decode())
+
+
+def _nanoseconds(seconds: float) -> int:
     """A time since 1970 as spans have it; one that their 64 bits cannot hold is the nearest one, NaN 1970."""
     return int(min(max(0.0, seconds), _LATEST_S) * 1e9)

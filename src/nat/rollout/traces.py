@@ -1,10 +1,9 @@
-"""Give the rollouts of a session to the exporters of traces, each once it has ended and once it is judged."""
+"""Give the rollouts of a session to the exporters of traces, each once it has ended or is judged."""
 
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
@@ -14,14 +13,11 @@ from nat.data_models.telemetry_exporter import TelemetryExporterBaseConfig, Trac
 from nat.errors import ANY_FAILURE, ConfigError, NatError, describe_error
 from nat.registry.catalog import current_catalog
 from nat.rollout.rollout import Rollout
-from nat.telemetry.attributes import Evaluation, Value
 from nat.wire.extras import install_hint
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import SpanExporter
-
-    from nat.rollout.spans import RolloutSpan
 
 logger = logging.getLogger(__name__)
 
@@ -29,15 +25,8 @@ _SECTION = ComponentGroup.EVAL_CALLBACKS
 """general.telemetry.tracing"""
 
 
-@dataclass(frozen=True, slots=True)
-class JudgedRollout:
-    """What became known of a rollout after its end."""
-
-    example: str
-    seed: int | None
-    """None if the record does not say which rollout of the example it is."""
-    facts: Mapping[str, Value]
-    evaluations: Sequence[Evaluation]
+Scores = Sequence[tuple[str, Any, Any]]
+"""The name of an evaluator, its score, and why."""
 
 
 class Traces:
@@ -50,49 +39,49 @@ class Traces:
         self._providers = providers or {}
         self._tracers = [provider.get_tracer("nat") for provider in self._providers]
         self._workflow = workflow
-        self._waiting: dict[str, list[tuple[int | None, list[RolloutSpan]]]] = {}
+        self._waiting: dict[str, list[tuple[Rollout, Any]]] = {}
         self._failed = False
 
     def ended(self, rollout: Rollout, given: Any, *, is_judged: bool) -> None:
-        """Send what is inside the rollout; with `is_judged`, its own span waits for `judged`."""
+        """Send a rollout of this input; with `is_judged`, it waits for `judged`."""
+        if not is_judged:
+            self._send(rollout, given, {}, ())
+        elif self._tracers:
+            self._waiting.setdefault(rollout.item_id, []).append((rollout, given))
+
+    def judged(self, example: str, seed: int | None, facts: Mapping[str, Any], scores: Scores) -> None:
+        """Send a rollout that waits for this; without a seed, the first one of the example."""
+        waiting = self._waiting.get(example, [])
+        at = next((n for n, (each, _) in enumerate(waiting) if seed is None or seed == each.seed), None)
+        if at is not None:
+            self._send(*waiting.pop(at), facts, scores)
+
+    def evaluated(self, examples: Iterable[str], results: Sequence[tuple[str, EvalOutput]]) -> None:
+        """Send an evaluation's rollouts with all scores that they have."""
+        scores: dict[str, list[tuple[str, Any, Any]]] = {}
+        for name, output in results:
+            for item in output.eval_output_items:
+                scores.setdefault(str(item.id), []).append((name, item.score, item.reasoning))
+        for example in examples:
+            self.judged(example, None, {}, scores.get(example, ()))
+
+    def _send(self, rollout: Rollout, given: Any, facts: Mapping[str, Any], scores: Scores) -> None:
         if not self._tracers:
             return
-        from nat.rollout.spans import rollout_spans
+        from nat.rollout.spans import send_spans
 
         try:
-            spans = [rollout_spans(tracer, rollout, given, workflow=self._workflow) for tracer in self._tracers]
+            for tracer in self._tracers:
+                send_spans(tracer, rollout, given, workflow=self._workflow, facts=facts, scores=scores)
         except ANY_FAILURE as error:  # steps of plug-ins have any shape
             if not self._failed:
                 self._failed = True
                 logger.warning("%s: rollouts are left out: %s", _SECTION, describe_error(error))
-            return
-        if is_judged:
-            self._waiting.setdefault(rollout.item_id, []).append((rollout.seed, spans))
-        else:
-            for span in spans:
-                span.end({}, ())
-
-    def judged(self, rollouts: Iterable[JudgedRollout]) -> None:
-        """Send the spans of rollouts that wait for this; those that do not are left out."""
-        if not self._waiting:
-            return
-        for each in rollouts:
-            waiting = self._waiting.get(each.example, [])
-            at = next((n for n, (seed, _) in enumerate(waiting) if each.seed is None or seed == each.seed), None)
-            for span in () if at is None else waiting.pop(at)[1]:
-                span.end(each.facts, each.evaluations)
-
-    def evaluated(self, examples: Iterable[str], results: Sequence[tuple[str, EvalOutput]]) -> None:
-        """Send the spans of an evaluation's rollouts with all scores that they have."""
-        scores: dict[str, list[Evaluation]] = {}
-        for name, output in results:
-            for item in output.eval_output_items:
-                scores.setdefault(str(item.id), []).append(Evaluation(name, item.score, item.reasoning))
-        self.judged(JudgedRollout(example, None, {}, scores.get(example, ())) for example in examples)
 
     def close(self) -> None:
-        """Send the spans of rollouts that nobody judged, and wait for the exporters."""
-        self.judged([JudgedRollout(example, None, {}, ()) for example, kept in self._waiting.items() for _ in kept])
+        """Send the rollouts that nobody judged, and wait for the exporters."""
+        for rollout, given in (each for waiting in self._waiting.values() for each in waiting):
+            self._send(rollout, given, {}, ())
         closing = [(Thread(target=each.shutdown, daemon=True), seconds) for each, seconds in self._providers.items()]
         for thread, _ in closing:
             thread.start()
