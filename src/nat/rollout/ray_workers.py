@@ -15,9 +15,7 @@ import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import replace
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -28,7 +26,6 @@ from nat.capture.context import CapturePolicy
 from nat.data_models.config import Config
 from nat.data_models.evaluate import RayRollouts
 from nat.data_models.evaluator import EvalInputItem
-from nat.data_models.rollout_failure import RolloutFailure
 from nat.errors import ANY_FAILURE, ConfigError, WorkflowError, describe_error, first_error
 from nat.registry.discovery import discover_components
 from nat.registry.imports import import_components
@@ -47,40 +44,46 @@ START_SECONDS = 300.0
 """Within which a process has opened the workflow; a cluster without free resources starts none."""
 GRACE_SECONDS = 30.0
 """Beyond the time limit of a rollout, after which its process is taken to hang: the agent blocks its thread."""
-_AUTO = "auto"
 _AT_ONCE = 1000
-"""Calls of an actor at the same time; the session bounds the rollouts."""
+"""Calls of a process at the same time; the session bounds the rollouts."""
 _CLOSE_SECONDS = 10.0
 _OWN_OPTIONS = {"CPU": "num_cpus", "GPU": "num_gpus", "memory": "memory"}
 """Resources that Ray takes by names of their own."""
 
 
-class WorkerLost(Exception):
-    """The process has ended, or cannot be reached any more."""
-
-
 class Workers:
     """Plays each rollout in the process that plays the fewest, and replaces processes that end."""
 
-    def __init__(self, start: Callable[[], Awaitable["RayProcess"]], *, deadline: float | None) -> None:
-        """`start` opens a process; `deadline` is the time limit of a rollout in seconds, which processes keep."""
+    def __init__(
+        self, ray: ModuleType, start: Callable[[], Awaitable[tuple[Any, str]]], *, deadline: float | None
+    ) -> None:
+        """`start` opens a process, Ray's actor on a machine; `deadline` is the time limit of a rollout in seconds."""
+        self._ray = ray
         self._start = start
         self._deadline = deadline
-        self._playing: dict[RayProcess, int] = {}
+        self._playing: dict[Any, int] = {}
         """How many rollouts each living process plays."""
         self._replacements: list[asyncio.Task[None]] = []
-        self._failure: BaseException | None = None
+        self.nodes: Counter[str] = Counter()
+        """How many processes each machine was given, by its address."""
 
-    @property
-    def nodes(self) -> dict[str, int]:
-        """How many processes each machine has, by its address."""
-        return Counter(process.node for process in self._playing)
+    async def add(self) -> None:
+        """Start a process.
 
-    async def open(self, count: int) -> None:
-        """Start so many processes; raise what keeps one of them from starting."""
-        async with asyncio.TaskGroup() as tasks:
-            for _ in range(count):
-                tasks.create_task(self._add())
+        Raises:
+            WorkflowError: it cannot open the workflow, or not in time.
+
+        """
+        try:
+            async with asyncio.timeout(START_SECONDS):
+                process, place = await self._start()
+        except TimeoutError as error:
+            raise WorkflowError(
+                f"a process of the workflow did not start within {START_SECONDS:g} s",
+                hint="see that the resources of all processes are free, and that the workflow opens quickly",
+            ) from error
+        self._playing[process] = 0
+        self.nodes[place] += 1
 
     async def play(self, item: EvalInputItem, *, seed: int | None, generation: int, policy: CapturePolicy) -> Rollout:
         """One rollout; its failure is part of the record.
@@ -90,70 +93,71 @@ class Workers:
 
         """
         options = rollout_options(policy, item_id=str(item.id), generation=generation, seed=seed)
-        began, failure = datetime.now(UTC), None
+        began, errors = datetime.now(UTC), self._ray.exceptions
         limit = None if self._deadline is None else self._deadline + GRACE_SECONDS
         for _ in range(TRIES):
             process = await self._freest()
             self._playing[process] += 1
+            sent = process.play.remote(item.input_obj, options)
             try:
                 async with asyncio.timeout(limit):
-                    return await process.play(item.input_obj, options)
+                    rollout: Rollout = await sent
+                    return rollout
             except TimeoutError:
+                kind, why = "timeout", f"no answer within {self._deadline:g} s ({ITEM_TIMEOUT}); the agent blocks it"
                 self._replace(process, "it hangs")
-                message = f"no answer within {self._deadline:g} s ({ITEM_TIMEOUT}); the agent blocks its process"
-                failure = failure_of(item, generation, "timeout", "TimeoutError", message)
                 break
-            except WorkerLost as error:
-                self._replace(process, str(error))
-                message = f"its process ended each of the {TRIES} times that it was played: {error}"
-                failure = failure_of(item, generation, "raised", type(error).__name__, message)
+            except errors.RayTaskError as error:
+                kind, why = "raised", f"it cannot be sent to another process: {describe_error(error.cause)}"
+                break
+            except errors.RayError as error:
+                cause = describe_error(error).partition("\n")[0]
+                kind, why = "raised", f"its process ended each of the {TRIES} times that it was played: {cause}"
+                self._replace(process, cause)
+            except asyncio.CancelledError:
+                self._ray.cancel(sent)
+                raise
             finally:
                 if process in self._playing:
                     self._playing[process] -= 1
+        failure = failure_of(item, generation, kind, "TimeoutError" if kind == "timeout" else "WorkerLost", why)
         seconds = (datetime.now(UTC) - began).total_seconds()
         return Rollout(options.item_id, generation, None, [], failure, seed, began, seconds)
 
-    async def close(self) -> None:
-        """End all processes."""
-        for task in self._replacements:
-            task.cancel()
-        await asyncio.gather(*(process.close() for process in self._playing))
-
-    async def _freest(self) -> "RayProcess":
-        while not self._playing and (starting := [task for task in self._replacements if not task.done()]):
+    async def _freest(self) -> Any:
+        while not self._playing:
+            starting = [task for task in self._replacements if not task.done()]
+            if not starting:
+                raise WorkflowError(
+                    "no process of the workflow is left", hint="see that the cluster has the resources for one"
+                )
             await asyncio.wait(starting, return_when=asyncio.FIRST_COMPLETED)
-        if not self._playing:
-            seen = "" if self._failure is None else f": {describe_error(self._failure)}"
-            raise WorkflowError(
-                f"no process of the workflow is left{seen}", hint="see that the cluster has the resources for one"
-            ) from self._failure
         return min(self._playing, key=self._playing.__getitem__)
 
-    async def _add(self) -> None:
-        try:
-            async with asyncio.timeout(START_SECONDS):
-                self._playing[await self._start()] = 0
-        except TimeoutError as error:
-            raise WorkflowError(
-                f"a process of the workflow did not start within {START_SECONDS:g} s",
-                hint="see that the resources of all processes are free, and that the workflow opens quickly",
-            ) from error
-
-    def _replace(self, process: "RayProcess", cause: str) -> None:
+    def _replace(self, process: Any, cause: str) -> None:
         """Once for a process, however many rollouts it played."""
         if self._playing.pop(process, None) is None:
             return
-        process.kill()
+        self._ray.kill(process)
         logger.warning("a process of the workflow is replaced: %s", cause)
 
         async def replacement() -> None:
             try:
-                await self._add()
+                await self.add()
             except ANY_FAILURE as error:
-                self._failure = error
                 logger.warning("a process of the workflow could not be started again: %s", describe_error(error))
 
         self._replacements.append(asyncio.create_task(replacement()))
+
+    async def close(self) -> None:
+        """Close the workflows, and end all processes."""
+        for task in self._replacements:
+            task.cancel()
+        with suppress(TimeoutError, self._ray.exceptions.RayError):
+            async with asyncio.timeout(_CLOSE_SECONDS):
+                await asyncio.gather(*(process.close.remote() for process in self._playing))
+        for process in self._playing:
+            self._ray.kill(process)
 
 
 def check_installed(given: RayRollouts | None) -> None:
@@ -181,10 +185,11 @@ async def ray_workers(given: RayRollouts, config: Config, builder: Builder) -> A
         for number in (signal.SIGTERM, signal.SIGINT):
             if (handler := signal.getsignal(number)) is not None:
                 signal.signal(number, handler)
-    workers = Workers(partial(RayProcess.started, ray, given, config), deadline=config.eval.general.item_timeout)
+    workers = Workers(ray, lambda: _started(ray, given, config), deadline=config.eval.general.item_timeout)
     try:
-        async with first_error():
-            await workers.open(given.workers)
+        async with first_error(), asyncio.TaskGroup() as tasks:
+            for _ in range(given.workers):
+                tasks.create_task(workers.add())
         yield workers
     finally:
         await workers.close()
@@ -196,14 +201,14 @@ def _connected(address: str) -> tuple[ModuleType, bool]:
     """Ray, connected, and whether this call did it."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     runs = "RAY_ADDRESS" in os.environ or (Path(tempfile.gettempdir()) / "ray" / "ray_current_cluster").exists()
-    if address == _AUTO and not runs:  # read when Ray is imported: a cluster of one machine listens on loopback only
+    if address == "auto" and not runs:  # read when Ray is imported: a cluster of one machine listens on loopback only
         os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
     import ray
 
     if ray.is_initialized():
         return ray, False
     try:
-        ray.init(address=None if address == _AUTO else address, include_dashboard=False, logging_level="error")
+        ray.init(address=None if address == "auto" else address, include_dashboard=False, logging_level="error")
     except (ConnectionError, ValueError, OSError, RuntimeError, TimeoutError) as error:
         raise ConfigError(
             [f"rollouts.ray: no cluster of Ray at {address!r}: {describe_error(error)}"],
@@ -212,73 +217,31 @@ def _connected(address: str) -> tuple[ModuleType, bool]:
     return ray, True
 
 
-class RayProcess:
-    """An actor, whose errors are ours."""
+async def _started(ray: ModuleType, given: RayRollouts, config: Config) -> tuple[Any, str]:
+    """A process that has opened the workflow, and its machine."""
+    from ray import cloudpickle
 
-    def __init__(self, ray: ModuleType, actor: Any) -> None:
-        self._ray = ray
-        self._actor = actor
-        self.node = ""
-
-    @classmethod
-    async def started(cls, ray: ModuleType, given: RayRollouts, config: Config) -> "RayProcess":
-        """A process that has opened the workflow."""
-        resources = dict(given.resources_per_worker)
-        own = {option: resources.pop(name) for name, option in _OWN_OPTIONS.items() if name in resources}
-        options = {"num_cpus": 0, **own, "resources": resources, "max_restarts": 0, "max_task_retries": 0}
-        actor = ray.remote(_Actor).options(**options, max_concurrency=_AT_ONCE, scheduling_strategy="SPREAD").remote()
-        process = cls(ray, actor)
-        try:
-            await process._open(config)
-        except BaseException:
-            process.kill()
-            raise
-        return process
-
-    async def _open(self, config: Config) -> None:
-        opening = self._actor.open.remote(_pickled(config), str(Path.cwd()), sys.path)
-        try:
-            self.node, failure = await self._answer(opening)
-        except WorkerLost as error:
-            raise WorkflowError(f"a process of the workflow ended while it was opened: {error}") from error
+    own = {_OWN_OPTIONS[name]: size for name, size in given.resources_per_worker.items() if name in _OWN_OPTIONS}
+    others = {name: size for name, size in given.resources_per_worker.items() if name not in _OWN_OPTIONS}
+    options = {"num_cpus": 0, **own, "resources": others, "scheduling_strategy": "SPREAD", "max_concurrency": _AT_ONCE}
+    process = ray.remote(_Actor).options(**options).remote()
+    try:
+        node, failure = await process.open.remote(cloudpickle.dumps(config), str(Path.cwd()), sys.path)
         if failure is not None:
-            raise WorkflowError(f"a process on {self.node} cannot open the workflow: {failure}")
-        if self.node == self._ray.util.get_node_ip_address():
-            return
-        for name, llm in config.llms.items():
+            raise WorkflowError(f"a process on {node} cannot open the workflow: {failure}")
+        for name, llm in config.llms.items() if node != ray.util.get_node_ip_address() else ():
             url = getattr(llm, "base_url", None)
             if url is not None and is_loopback(urlsplit(str(url)).hostname or ""):
                 raise WorkflowError(
-                    f"a process on {self.node} cannot reach llms.{name}, which listens on this machine alone: {url}",
+                    f"a process on {node} cannot reach llms.{name}, which listens on this machine alone: {url}",
                     hint="serve the model at an address of the network (`nat backend serve --host`)",
                 )
-
-    async def play(self, value: Any, options: RolloutOptions) -> Rollout:
-        rollout: Rollout = pickle.loads(  # noqa: S301 - of our own process
-            await self._answer(self._actor.play.remote(value, options))
-        )
-        return rollout
-
-    async def close(self) -> None:
-        with suppress(WorkerLost, WorkflowError, TimeoutError):
-            async with asyncio.timeout(_CLOSE_SECONDS):
-                await self._answer(self._actor.close.remote())
-        self.kill()
-
-    def kill(self) -> None:
-        self._ray.kill(self._actor)
-
-    async def _answer(self, reference: Any) -> Any:
-        errors = self._ray.exceptions
-        try:
-            return await reference
-        except errors.RayTaskError as error:
-            raise WorkflowError(f"a process of the workflow failed: {describe_error(error.cause)}") from error
-        except errors.RayError as error:
-            raise WorkerLost(describe_error(error).partition("\n")[0]) from error
-        except asyncio.CancelledError:
-            self._ray.cancel(reference)
-            raise
+    except ray.exceptions.RayError as error:
+        raise WorkflowError(f"a process of the workflow ended while it was opened: {describe_error(error)}") from error
+    except BaseException:
+        ray.kill(process)
+        raise
+    return process, node
 
 
 class _Actor:
@@ -309,25 +272,7 @@ class _Actor:
         """Close the workflow."""
         await self._stack.aclose()
 
-    async def play(self, value: Any, options: RolloutOptions) -> bytes:
-        """One rollout; it has failed if its output cannot leave the process."""
+    async def play(self, value: Any, options: RolloutOptions) -> Rollout:
+        """One rollout, as Ray sends it."""
         assert self._served is not None, "a process plays after it was opened"
-        rollout = await self._served.run(value, options)
-        try:
-            return _pickled(rollout)
-        except ANY_FAILURE as error:
-            failure = RolloutFailure(
-                item_id=rollout.item_id,
-                generation=rollout.generation,
-                kind="raised",
-                type=type(error).__name__,
-                message=f"the workflow's output cannot be sent to another process: {describe_error(error)}",
-            )
-            return _pickled(replace(rollout, output=None, error=failure, steps=[]))
-
-
-def _pickled(value: object) -> bytes:
-    from ray import cloudpickle
-
-    sent: bytes = cloudpickle.dumps(value)
-    return sent
+        return await self._served.run(value, options)

@@ -2,43 +2,60 @@
 
 import asyncio
 from datetime import UTC, datetime
+from types import SimpleNamespace
 
 from nat.capture.context import CapturePolicy, ReplacedSampling
 from nat.data_models.evaluator import EvalInputItem
 from nat.errors import WorkflowError
 from nat.rollout import ray_workers as module
-from nat.rollout.ray_workers import TRIES, WorkerLost, Workers
+from nat.rollout.ray_workers import TRIES, Workers
 from nat.rollout.rollout import Rollout
 
 DEADLINE = 5
 NOW = datetime(2026, 3, 14, tzinfo=UTC)
 
 
+class Lost(Exception):
+    """As Ray raises it where a process has died."""
+
+
+class FailedTask(Lost):
+    """As Ray raises it where a call in a process raised."""
+
+    cause = TypeError("cannot pickle 'generator' object")
+
+
+class Ray:
+    """What of Ray ends processes."""
+
+    exceptions = SimpleNamespace(RayError=Lost, RayTaskError=FailedTask)
+
+    @staticmethod
+    def kill(process):
+        process.killed = True
+
+
 class Process:
     """Plays by a script: the input says what happens."""
 
     def __init__(self):
-        self.node = "10.0.0.1"
+        self.play = SimpleNamespace(remote=self._play)
         self.played, self.killed, self.gate, self.gone = [], False, asyncio.Event(), asyncio.Event()
 
-    async def play(self, value, options):
+    async def _play(self, value, options):
         self.played.append(options)
         match value:
             case "die":
                 self.gone.set()
             case "wait":
                 await self.gate.wait()
+            case "lock":
+                raise FailedTask
             case "hang":
                 await asyncio.Event().wait()
         if self.gone.is_set():
-            raise WorkerLost("killed")
+            raise Lost("killed")
         return Rollout(options.item_id, options.generation, value, [], None, options.seed, NOW, 0.1)
-
-    async def close(self):
-        self.killed = True
-
-    def kill(self):
-        self.killed = True
 
 
 class Processes:
@@ -52,7 +69,7 @@ class Processes:
         self.started.append(Process())
         if len(self.started) > 2:
             self.started[-1].gate.set()
-        return self.started[-1]
+        return self.started[-1], "10.0.0.1"
 
 
 def item(name, value):
@@ -61,8 +78,9 @@ def item(name, value):
 
 async def opened(count, deadline=None, **options):
     processes = Processes(**options)
-    workers = Workers(processes.start, deadline=deadline)
-    await workers.open(count)
+    workers = Workers(Ray, processes.start, deadline=deadline)
+    for _ in range(count):
+        await workers.add()
     return workers, processes.started
 
 
@@ -121,17 +139,25 @@ async def test_what_a_dead_process_played_is_played_again(caplog):
     assert one.killed
     assert len(started) == 3
     assert len(started[2].played) + len(other.played) == 4
-    assert caplog.text.count("is replaced: killed") == 1
+    assert caplog.text.count("is replaced: Lost: killed") == 1
 
 
 async def test_a_rollout_that_ends_its_process_fails():
     """After three times it is a failure with its cause, and others go on."""
     workers, started = await opened(1)
     rollout = await play(workers, "a", "die")
-    assert str(rollout.error) == f"WorkerLost: its process ended each of the {TRIES} times that it was played: killed"
+    assert f"its process ended each of the {TRIES} times that it was played: Lost: killed" in str(rollout.error)
     assert (rollout.error.generation, rollout.seed, rollout.output) == (2, 7, None)
     assert (await play(workers, "b", "answer")).output == "answer"
     assert len(started) == 1 + TRIES
+
+
+async def test_a_rollout_that_cannot_be_sent_fails():
+    """It says what could not be pickled; its process goes on."""
+    workers, [process] = await opened(1)
+    rollout = await play(workers, "a", "lock")
+    assert "cannot be sent to another process: TypeError: cannot pickle" in str(rollout.error)
+    assert not process.killed
 
 
 async def test_a_process_that_hangs_is_replaced(monkeypatch):
