@@ -1,10 +1,8 @@
 import pytest
-from openai import AsyncOpenAI
 from pydantic import Field
 
 from fakes.guide_components import GUIDE_YAML, register_guide_components
 from nat.builder.builder import Builder
-from nat.builder.function_info import FunctionInfo
 from nat.builder.llm import LLMProviderInfo
 from nat.builder.workflow_builder import WorkflowBuilder
 from nat.config import parse_config
@@ -134,23 +132,6 @@ async def test_a_failure_closes_open_components(log):
         async with WorkflowBuilder.from_config(tree):
             pytest.fail("it must not open")
     assert log == ["start m", "stop"]
-
-
-async def test_an_agent_with_a_client_of_its_own_is_told_where_clients_come_from(monkeypatch):
-    """A client that the agent makes asks for OPENAI_API_KEY, and would not be trained with one."""
-    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-
-    class OwnConfig(FunctionBaseConfig, name="own"):
-        pass
-
-    @register_function(config_type=OwnConfig)
-    async def own(config, builder):
-        yield FunctionInfo.from_fn(AsyncOpenAI().chat.completions.create)
-
-    with pytest.raises(WorkflowError, match="OPENAI_API_KEY") as caught:
-        async with WorkflowBuilder.from_config(config(functions={"f": {"_type": "own"}})):
-            pytest.fail("it must not open")
-    assert "builder.get_llm" in caught.value.hint
 
 
 async def test_an_error_while_closing_hides_no_other():
