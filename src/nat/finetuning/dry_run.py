@@ -112,7 +112,7 @@ async def dry_run(
     plan, finished = await resolve(given), None
     if resume is not None:
         identity = await asyncio.to_thread(identity_of, plan)
-        check_resumed(resume, plan, identity, accept_changes=accept_changes)
+        check_resumed(resume, identity, accept_changes=accept_changes)
         with reading(resume) as journal:
             finished = journal.num_epochs()
     notes: list[str] = []

@@ -129,7 +129,7 @@ async def run_finetuning(
     """
     plan, preemption = await resolve(given), preemption or Preemption()
     identity = await asyncio.to_thread(identity_of, plan)
-    check_resumed(resume, plan, identity, accept_changes=accept_changes)
+    check_resumed(resume, identity, accept_changes=accept_changes)
     trackers = Trackers(plan.finetuning.trackers)
     beside = newest_if_unfinished(plan.finetuning.output_dir) if resume is None else None
     async with opened_traces(plan.config.general.telemetry.tracing, workflow=plan.config.workflow.type) as traces:

@@ -476,7 +476,7 @@ class RunInfo(RunRecord):
 
 
 class RunIdentity(RunRecord):
-    """What a run depends on besides its configuration."""
+    """What a run depends on."""
 
     parts: dict[str, str]
-    """Digests of data, models and code, and versions, by what they are of."""
+    """Values of settings by their keys, and digests of data."""

@@ -7,7 +7,7 @@ import pytest
 from fakes.finetuning_project import Coin, FinetuningProject
 from fakes.openai_server import OpenAIServer
 from nat.errors import ConfigError
-from nat.finetuning.identity import check_identity, identity_of
+from nat.finetuning.identity import check_resumed, identity_of
 from nat.finetuning.plan import resolve
 from nat.runs.journal import Journal
 
@@ -22,7 +22,7 @@ class Begun:
 
     async def check(self, **given) -> None:
         plan = await resolve(self.project.given(**given))
-        check_identity(self.journal, identity_of(plan), plan.config_text)
+        check_resumed(self.journal.run_dir, identity_of(plan), accept_changes=False)
 
     async def differences(self, **given) -> str:
         with pytest.raises(ConfigError) as found:
