@@ -7,7 +7,7 @@ registry knows which function builds it.
 import os
 from collections.abc import Callable, Collection, Mapping
 from hmac import compare_digest
-from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeVar
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 from pydantic import (
     AliasChoices,
@@ -116,9 +116,6 @@ class ComparableSecretStr(SecretStr):
 
     def __hash__(self) -> int:
         return hash(self.get_secret_value())
-
-
-TypedBaseModelT = TypeVar("TypedBaseModelT", bound=TypedBaseModel)
 
 
 def get_secret_value(secret: SecretStr | str | None) -> str | None:

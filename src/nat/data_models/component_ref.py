@@ -26,14 +26,6 @@ class ComponentGroup(StrEnum):
     TRAINERS = "trainers"
     EVAL_CALLBACKS = "general.telemetry.tracing"
     TRACKERS = "finetuning.trackers"
-    # Groups of the wider toolkit; our YAML has no such sections, so references to them are errors.
-    FUNCTION_GROUPS = "function_groups"
-    EMBEDDERS = "embedders"
-    MEMORY = "memory"
-    OBJECT_STORES = "object_stores"
-    RETRIEVERS = "retrievers"
-    AUTHENTICATION = "authentication"
-    MIDDLEWARE = "middleware"
 
 
 class ComponentRef(str):
@@ -59,13 +51,10 @@ class ComponentRef(str):
     @classmethod
     def _known(cls, name: str, info: core_schema.ValidationInfo) -> Self:
         """The reference; while a YAML is loaded, the context has the names of each section, None if it has no names."""
-        names = info.context.names if isinstance(info.context, Loading) else {cls.group: None}
-        if cls.group not in names:
-            text = f"'{name}' names one of {cls.group}, which are not part of this project"
-        elif (known := names[cls.group]) is None or name in known:
+        known = info.context.names.get(cls.group) if isinstance(info.context, Loading) else None
+        if known is None or name in known:
             return cls(name)
-        else:
-            text = f"'{name}' is not under {cls.group}.{did_you_mean(name, known)} There: {one_of(known)}."
+        text = f"'{name}' is not under {cls.group}.{did_you_mean(name, known)} There: {one_of(known)}."
         raise PydanticCustomError("reference", "{text}", {"text": text})
 
 
@@ -105,29 +94,21 @@ class TrainerRef(ComponentRef, group=ComponentGroup.TRAINERS):
     """A key of `trainers`."""
 
 
-class FunctionGroupRef(ComponentRef, group=ComponentGroup.FUNCTION_GROUPS):
-    """A key of `function_groups` in the wider toolkit; here it must not be set."""
+class ForeignRef(ComponentRef):
+    """The name of a component in a section of the wider toolkit that this project does not have; it must not be set."""
+
+    @classmethod
+    def _known(cls, name: str, info: core_schema.ValidationInfo) -> Self:
+        if isinstance(info.context, Loading):
+            text = f"'{name}' names a component of a section that this project does not have; leave the key out"
+            raise PydanticCustomError("reference", "{text}", {"text": text})
+        return cls(name)
 
 
-class EmbedderRef(ComponentRef, group=ComponentGroup.EMBEDDERS):
-    """A key of `embedders` in the wider toolkit; here it must not be set."""
-
-
-class MemoryRef(ComponentRef, group=ComponentGroup.MEMORY):
-    """A key of `memory` in the wider toolkit; here it must not be set."""
-
-
-class ObjectStoreRef(ComponentRef, group=ComponentGroup.OBJECT_STORES):
-    """A key of `object_stores` in the wider toolkit; here it must not be set."""
-
-
-class RetrieverRef(ComponentRef, group=ComponentGroup.RETRIEVERS):
-    """A key of `retrievers` in the wider toolkit; here it must not be set."""
-
-
-class AuthenticationRef(ComponentRef, group=ComponentGroup.AUTHENTICATION):
-    """A key of `authentication` in the wider toolkit; here it must not be set."""
-
-
-class MiddlewareRef(ComponentRef, group=ComponentGroup.MIDDLEWARE):
-    """A key of `middleware` in the wider toolkit; here it must not be set."""
+FunctionGroupRef = ForeignRef
+EmbedderRef = ForeignRef
+MemoryRef = ForeignRef
+ObjectStoreRef = ForeignRef
+RetrieverRef = ForeignRef
+AuthenticationRef = ForeignRef
+MiddlewareRef = ForeignRef

@@ -23,8 +23,8 @@ class Examples:
     items: Sequence[EvalInputItem]
 
 
-class UsageStatsLLM(TokenUsageBaseModel):
-    """Tokens of one model in one rollout."""
+UsageStatsLLM = TokenUsageBaseModel
+"""Tokens of one model in one rollout."""
 
 
 class UsageStatsItem(BaseModel):

@@ -1,11 +1,10 @@
 """Input and output of an evaluator."""
 
-from typing import Annotated, Any, Self, TypeVar
+from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from nat.data_models.common import TypedBaseModel
-from nat.data_models.component_ref import LLMRef
 from nat.data_models.intermediate_step import IntermediateStep
 from nat.data_models.rollout_failure import NO_SCORE, SCORED_TOO_LATE
 from nat.data_models.score import plain_score
@@ -26,16 +25,6 @@ class EvaluatorBaseConfig(TypedBaseModel):
         The evaluator then gets all generations of an example in one call, with the same `EvalInputItem.example`.
         """
         return False
-
-
-class EvaluatorLLMConfig(EvaluatorBaseConfig):
-    """An evaluator that asks an LLM."""
-
-    llm_name: LLMRef
-    """The LLM, a key of `llms`."""
-
-
-EvaluatorBaseConfigT = TypeVar("EvaluatorBaseConfigT", bound=EvaluatorBaseConfig)
 
 
 class EvalInputItem(BaseModel):

@@ -9,8 +9,6 @@ from pydantic import (
     ConfigDict,
     Field,
     SerializeAsAny,
-    SerializerFunctionWrapHandler,
-    model_serializer,
     model_validator,
 )
 
@@ -419,32 +417,18 @@ class FinetuneConfig(FinetuneModel):
     def _has_no_other_roles(cls, section: Any) -> Any:
         """What `with_defaults` could not read as roles is left."""
         if isinstance(section, dict) and "trainer_adapters" in section:
-            if (roles := section["trainer_adapters"]) and isinstance(roles, dict):
-                raise ValueError("trainer_adapter and trainer_adapters: both are set; the second trains several LLMs")
-            given = excerpt(str(roles), 60)
-            raise ValueError(f"trainer_adapters: expected an LLM for each role, such as {{planner: llm}}, got {given}")
+            wanted = "expected an LLM for each role, such as {planner: llm}, and no trainer_adapter beside it"
+            raise ValueError(f"trainer_adapters: {wanted}, got {excerpt(str(section['trainer_adapters']), 60)}")
         return section
 
     @model_validator(mode="after")
     def _phases_fit(self) -> Self:
         names = [phase.name for phase in self.phases]
-        findings = [f"phases: {names.count(name)} have the name '{name}'" for name in names if names.count(name) > 1][
-            :1
-        ]
-        if self.phases and "num_epochs" in self.model_fields_set:
-            findings.append("num_epochs: has no effect beside phases, each of which has its own; remove it here")
-        if findings:
-            raise ValueError("; ".join(findings))
+        if twice := next((name for name in names if names.count(name) > 1), None):
+            raise ValueError(f"phases: {names.count(twice)} have the name '{twice}'")
+        if self.phases and self.num_epochs != 1:
+            raise ValueError("num_epochs: has no effect beside phases, each of which has its own; remove it here")
         return self
-
-    @model_serializer(mode="wrap")
-    def _without_unused(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Omit empty `phases` and `trackers`, and `num_epochs` where the phases have it."""
-        fields: dict[str, Any] = handler(self)
-        if not self.trackers:
-            fields.pop("trackers", None)
-        fields.pop("num_epochs" if self.phases else "phases", None)
-        return fields
 
 
 def _settings(phase: PhaseConfig) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """The base of every function and workflow config."""
 
-from typing import ClassVar, TypeVar
+from typing import ClassVar
 
 from nat.data_models.common import HashableBaseModel, TypedBaseModel
 
@@ -16,6 +16,3 @@ class FunctionBaseConfig(TypedBaseModel, HashableBaseModel):
 
 class EmptyFunctionConfig(FunctionBaseConfig, name="EmptyFunctionConfig"):
     """The workflow of a YAML that has none."""
-
-
-FunctionConfigT = TypeVar("FunctionConfigT", bound=FunctionBaseConfig)

@@ -7,28 +7,14 @@ other steps and must not be changed after it was pushed.
 import time
 import uuid
 from enum import StrEnum
-from typing import Annotated, Any, Self
+from operator import attrgetter
+from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SerializeAsAny, field_validator, model_validator
 
-from nat.data_models.invocation_node import InvocationNode
-from nat.data_models.llm import LLMFrameworkEnum
+from nat.data_models.invocation_node import InvocationNode as InvocationNode
+from nat.data_models.llm import LLMFrameworkEnum as LLMFrameworkEnum
 from nat.data_models.llm_call import LLMCall
-
-__all__ = [
-    "IntermediateStep",
-    "IntermediateStepCategory",
-    "IntermediateStepPayload",
-    "IntermediateStepState",
-    "IntermediateStepType",
-    "InvocationNode",
-    "LLMFrameworkEnum",
-    "StreamEventData",
-    "TTCEventData",
-    "TokenUsageBaseModel",
-    "TraceMetadata",
-    "UsageInfo",
-]
 
 
 class IntermediateStepCategory(StrEnum):
@@ -53,7 +39,7 @@ class IntermediateStepState(StrEnum):
 
 
 class IntermediateStepType(StrEnum):
-    """Category and state of a step; the value equals the name."""
+    """What a step is a part of, and whether it begins, continues or ends it."""
 
     LLM_START = "LLM_START"
     LLM_END = "LLM_END"
@@ -74,32 +60,8 @@ class IntermediateStepType(StrEnum):
     SPAN_CHUNK = "SPAN_CHUNK"
     SPAN_END = "SPAN_END"
 
-    @property
-    def category(self) -> IntermediateStepCategory:
-        return CATEGORIES[self]
 
-    @property
-    def state(self) -> IntermediateStepState:
-        return STATES[self]
-
-
-CATEGORIES = {t: IntermediateStepCategory(t.value.partition("_")[0]) for t in IntermediateStepType}
-STATES = {
-    t: IntermediateStepState.CHUNK
-    if t is IntermediateStepType.LLM_NEW_TOKEN
-    else IntermediateStepState(t.value.rpartition("_")[2])
-    for t in IntermediateStepType
-}
-
-
-_MOST_TOKENS = 2**40
-
-
-def _count(tokens: int) -> int:
-    return tokens if 0 <= tokens <= _MOST_TOKENS else 0
-
-
-TokenCount = Annotated[int, AfterValidator(_count)]
+TokenCount = Annotated[int, AfterValidator(lambda tokens: tokens if 0 <= tokens <= 2**40 else 0)]
 """0 in place of a number that no call can have used, such as -1, since servers report what they like."""
 
 
@@ -195,11 +157,13 @@ class IntermediateStepPayload(BaseModel):
 
     @property
     def event_category(self) -> IntermediateStepCategory:
-        return self.event_type.category
+        return IntermediateStepCategory(self.event_type.partition("_")[0])
 
     @property
     def event_state(self) -> IntermediateStepState:
-        return self.event_type.state
+        if self.event_type is IntermediateStepType.LLM_NEW_TOKEN:
+            return IntermediateStepState.CHUNK
+        return IntermediateStepState(self.event_type.rpartition("_")[2])
 
     @model_validator(mode="after")
     def _only_an_end_knows_its_start(self) -> Self:
@@ -217,59 +181,24 @@ class IntermediateStep(BaseModel):
     function_ancestry: InvocationNode
     payload: IntermediateStepPayload
 
-    @property
-    def event_type(self) -> IntermediateStepType:
-        return self.payload.event_type
-
-    @property
-    def event_timestamp(self) -> float:
-        return self.payload.event_timestamp
-
-    @property
-    def span_event_timestamp(self) -> float | None:
-        return self.payload.span_event_timestamp
+    event_type: ClassVar[Any] = property(attrgetter("payload.event_type"))
+    event_category: ClassVar[Any] = property(attrgetter("payload.event_category"))
+    event_state: ClassVar[Any] = property(attrgetter("payload.event_state"))
+    event_timestamp: ClassVar[Any] = property(attrgetter("payload.event_timestamp"))
+    span_event_timestamp: ClassVar[Any] = property(attrgetter("payload.span_event_timestamp"))
+    framework: ClassVar[Any] = property(attrgetter("payload.framework"))
+    name: ClassVar[Any] = property(attrgetter("payload.name"))
+    tags: ClassVar[Any] = property(attrgetter("payload.tags"))
+    metadata: ClassVar[Any] = property(attrgetter("payload.metadata"))
+    data: ClassVar[Any] = property(attrgetter("payload.data"))
+    usage_info: ClassVar[Any] = property(attrgetter("payload.usage_info"))
+    UUID: ClassVar[Any] = property(attrgetter("payload.UUID"))
 
     @property
     def llm_call(self) -> LLMCall | None:
         """The call as it was recorded at the wire; None for other steps, and if the workflow pushed the step."""
-        metadata = self.metadata
+        metadata = self.payload.metadata
         if isinstance(metadata, dict):
             raw = metadata.get("llm_call")
             return None if raw is None else LLMCall.model_validate(raw)
         return None if metadata is None else metadata.llm_call
-
-    @property
-    def framework(self) -> LLMFrameworkEnum | None:
-        return self.payload.framework
-
-    @property
-    def name(self) -> str | None:
-        return self.payload.name
-
-    @property
-    def tags(self) -> list[str] | None:
-        return self.payload.tags
-
-    @property
-    def metadata(self) -> dict[str, Any] | TraceMetadata | None:
-        return self.payload.metadata
-
-    @property
-    def data(self) -> StreamEventData | None:
-        return self.payload.data
-
-    @property
-    def usage_info(self) -> UsageInfo | None:
-        return self.payload.usage_info
-
-    @property
-    def UUID(self) -> str:
-        return self.payload.UUID
-
-    @property
-    def event_category(self) -> IntermediateStepCategory:
-        return self.payload.event_category
-
-    @property
-    def event_state(self) -> IntermediateStepState:
-        return self.payload.event_state

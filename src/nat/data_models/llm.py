@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Self
 
 from pydantic import Field
 
@@ -69,9 +69,6 @@ class LLMBaseConfig(TypedBaseModel):
     def openai_endpoint(self) -> ModelEndpoint | None:
         """Where requests are sent; None for an LLM with another API."""
         return None
-
-
-LLMBaseConfigT = TypeVar("LLMBaseConfigT", bound=LLMBaseConfig)
 
 
 class LLMFrameworkEnum(StrEnum):

@@ -71,15 +71,15 @@ class PriceConfig(BaseModel):
     training: Amount = 0.0
     """Of a million tokens that a server of others trains on."""
 
-    def of(self, used: LLMUsage, purpose: Purpose) -> float:
-        """The price of a usage."""
-        if purpose == "training":
-            return self.training * used.prompt_tokens / 1_000_000
-        tokens = self.prompt * used.prompt_tokens + self.completion * used.completion_tokens
-        return tokens / 1_000_000 + self.call * used.calls
-
 
 def price_of(by_purpose: Mapping[Purpose, Usage], prices: Mapping[str, PriceConfig]) -> float:
     """Of all LLMs that have a price."""
-    used = ((purpose, name, own) for purpose, usage in by_purpose.items() for name, own in usage.items())
-    return sum(prices[name].of(own, purpose) for purpose, name, own in used if name in prices)
+    total = 0.0
+    for purpose, usage in by_purpose.items():
+        for price, used in ((prices[name], used) for name, used in usage.items() if name in prices):
+            if purpose == "training":
+                total += price.training * used.prompt_tokens / 1_000_000
+            else:
+                tokens = price.prompt * used.prompt_tokens + price.completion * used.completion_tokens
+                total += tokens / 1_000_000 + price.call * used.calls
+    return total

@@ -2,7 +2,7 @@
 
 from typing import TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from nat.data_models.common import TypedBaseModel
 
@@ -11,10 +11,8 @@ class TelemetryExporterBaseConfig(TypedBaseModel):
     """A callback of evaluations, or an exporter of traces, named in the YAML under `general.telemetry.tracing`."""
 
 
-class BatchConfig(BaseModel):
-    """How spans wait to be sent, in the toolkit's names; the run never waits for them."""
-
-    model_config = ConfigDict(use_attribute_docstrings=True)
+class TracingConfig(TelemetryExporterBaseConfig):
+    """An exporter that the spans of every rollout are sent to; what it is registered with gives a `SpanExporter`."""
 
     batch_size: int = Field(default=100, ge=1)
     """Spans of one request."""
@@ -24,10 +22,6 @@ class BatchConfig(BaseModel):
     """Spans that may wait; where more come, the oldest are lost."""
     shutdown_timeout: float = Field(default=10.0, ge=0)
     """Seconds that the end of the command waits for the last spans."""
-
-
-class TracingConfig(TelemetryExporterBaseConfig, BatchConfig):
-    """An exporter that the spans of every rollout are sent to; what it is registered with gives a `SpanExporter`."""
 
     @property
     def resource(self) -> dict[str, str]:

@@ -1,12 +1,7 @@
 """The base of every test-time-compute strategy config."""
 
-from typing import TypeVar
-
 from nat.data_models.common import TypedBaseModel
 
 
 class TTCStrategyBaseConfig(TypedBaseModel):
     """A strategy, named in the YAML under `ttc_strategies`."""
-
-
-TTCStrategyBaseConfigT = TypeVar("TTCStrategyBaseConfigT", bound=TTCStrategyBaseConfig)

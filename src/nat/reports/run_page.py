@@ -6,7 +6,7 @@ from itertools import groupby
 from math import fsum
 
 from nat.data_models.finetuning import BudgetConfig
-from nat.data_models.llm_usage import Purpose, added
+from nat.data_models.llm_usage import Purpose, added, price_of
 from nat.data_models.rollout_failure import FailureCount
 from nat.files import folder_bytes
 from nat.finetuning.best_model import best_text
@@ -203,8 +203,8 @@ def calls_rows(
         for purpose, who in _PURPOSES:
             for name, used in added(each.usage.get(purpose, {}) for each in records).items():
                 tokens = f"{used.prompt_tokens:,.0f} + {used.completion_tokens:,.0f} tokens"
-                known = budget is not None and budget.prices.get(name)
-                cost = f", {known.of(used, purpose):.4g}" if known else ""
+                known = {} if budget is None else budget.prices
+                cost = f", {price_of({purpose: {name: used}}, known):.4g}" if name in known else ""
                 texts.append(f"{where}, {who}: {used.calls:,.0f} of {name}, {tokens}{cost}")
     rows = [("" if place else "Calls", text) for place, text in enumerate(texts)]
     if budget is not None:

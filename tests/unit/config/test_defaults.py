@@ -213,9 +213,9 @@ def test_a_role_without_an_adapter_is_an_error():
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"trainer_adapters": {}}, r"expected an LLM for each role, such as \{planner: llm\}, got \{\}"),
-        ({"trainer_adapters": "student"}, r"expected an LLM for each role, such as \{planner: llm\}, got student"),
-        ({"trainer_adapters": {"a": "student"}, "trainer_adapter": "b"}, "trainer_adapter and trainer_adapters: both"),
+        ({"trainer_adapters": {}}, r"expected an LLM for each role, such as \{planner: llm\}.*, got \{\}"),
+        ({"trainer_adapters": "student"}, r"expected an LLM for each role, such as \{planner: llm\}.*, got student"),
+        ({"trainer_adapters": {"a": "student"}, "trainer_adapter": "b"}, "no trainer_adapter beside it"),
     ],
 )
 def test_roles_that_are_none_are_an_error(given, message):

@@ -139,7 +139,7 @@ async def test_a_dry_run_plans_every_phase(tmp_path):
         with project.registered():
             plan = await dry_run(project.given(validation_dataset=str(project.held_out)))
     resolved = yaml.safe_load(plan.config_text)["finetuning"]
-    assert ("num_epochs" in resolved, [phase["num_epochs"] for phase in resolved["phases"]]) == (False, [1, 3])
+    assert [phase["num_epochs"] for phase in resolved["phases"]] == [1, 3]
     assert [(own.phase, own.num_epochs, own.rollouts_per_epoch) for own in plan.stages] == [
         ("one", 1, 8),
         ("two", 3, 16),
