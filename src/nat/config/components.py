@@ -111,6 +111,11 @@ def judges_of(evaluator: BaseModel) -> set[str]:
     return {str(r) for r in refs if r.component_group is ComponentGroup.LLMS and not isinstance(r, TrainedLLMRef)}
 
 
+def asks_llms(evaluator: BaseModel) -> bool:
+    """True if an evaluator's config refers to LLMs."""
+    return any(ref.component_group is ComponentGroup.LLMS for ref in references_of(evaluator))
+
+
 def named_components(config: Config) -> Iterator[tuple[ComponentGroup, str, TypedBaseModel]]:
     """Group, name and config of every named component, in the order of the sections."""
     for path, group in NAMED_SECTIONS.items():

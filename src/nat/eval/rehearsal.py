@@ -5,8 +5,7 @@ from itertools import repeat
 from nat.builder.workflow import Workflow
 from nat.builder.workflow_builder import WorkflowBuilder
 from nat.capture.context import CapturePolicy
-from nat.config.components import references_of
-from nat.data_models.component_ref import ComponentGroup
+from nat.config.components import asks_llms
 from nat.data_models.config import Config
 from nat.data_models.evaluator import EvalInputItem
 from nat.data_models.function import EmptyFunctionConfig
@@ -63,9 +62,7 @@ async def rehearse(config: Config, item: EvalInputItem | None, *, result_json_pa
                 return [f"{seen[0].upper()}{seen[1:]}. {other_form}"]
             notes = [] if server.requests else [_NOT_ASKED]
             for name, evaluator in config.eval.evaluators.items():
-                if evaluator.compares_generations or any(
-                    ref.component_group is ComponentGroup.LLMS for ref in references_of(evaluator)
-                ):
+                if evaluator.compares_generations or asks_llms(evaluator):
                     continue
                 output = await score_items(name, builder.get_evaluator(name), [answered], general)
                 score = output.eval_output_items[0]

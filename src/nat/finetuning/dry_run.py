@@ -6,16 +6,13 @@ from math import ceil
 from pathlib import Path
 from shutil import disk_usage
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
-from nat.config.components import references_of
-from nat.data_models.component_ref import ComponentGroup
-from nat.data_models.evaluate import RayRollouts
-from nat.data_models.finetuning import BudgetConfig, FinetuneRunConfig
+from nat.config.components import asks_llms
+from nat.data_models.finetuning import FinetuneConfig, FinetuneRunConfig
 from nat.errors import ConfigError
 from nat.eval.dataset import copies
 from nat.eval.rehearsal import REHEARSING, rehearse
-from nat.files import shown
 from nat.finetuning.events import Observer, StepBegun
 from nat.finetuning.health import check_health
 from nat.finetuning.identity import check_resumed, identity_of
@@ -30,9 +27,6 @@ from nat.runs.journal import reading
 from nat.runs.records import Phase
 from nat.sizing.forecast import ForecastRequest, TrainingForecast
 from nat.sizing.memory import bytes_text, fitting_text
-
-CHANGED = 0.5
-"""Share of the held-out examples that change for better or worse, in an example of what can be shown."""
 
 
 class PlannedStage(BaseModel):
@@ -63,32 +57,23 @@ class FinetunePlan(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     stages: list[PlannedStage]
-    reward: str | None
-    """Key of the evaluator that scores a rollout."""
-    target_functions: list[str]
-    target_model: str | None
+    finetuning: FinetuneConfig = Field(exclude=True)
+    """The section; `config_text` has it without secrets."""
     llms: dict[str, str]
     """Each LLM's key and where it is served."""
     num_examples: int
     max_concurrency: int
-    rollouts: RayRollouts | None = None
-    """Where they are played; null for this process or an endpoint."""
     nodes: dict[str, int] = {}
-    """How many of these processes have started on each machine, by its address."""
+    """How many processes of Ray have started on each machine, by its address."""
     num_held_out: int | None
     """Examples of the validation dataset; null without one."""
     validation_interval: int | None
-    output_dir: Path
     free_disk: int
-    """Bytes that are free there."""
+    """Bytes that are free in the output folder."""
     judges: list[str]
     """Keys of the evaluators that call a model, once for each rollout."""
-    budget: BudgetConfig | None = None
-    """Prices of calls, and the limit of what the run may spend."""
     smallest_improvement: float | None
     """Of the mean of 0 and 1 on the held-out examples, that a verdict can show if no example gets worse."""
-    smallest_with_changes: float | None
-    """Likewise, if half of the examples change for better or worse."""
     finished_epochs: int | None = None
     """Of the run that would go on; null for a new run. All other numbers are those of the whole run."""
     warnings: list[str]
@@ -130,31 +115,19 @@ async def dry_run(
         await builder.probe_llms()
         llms = {name: (await builder.get_llm_provider(name)).description for name in builder.llm_names}
         stages = [await _planned(plan, stage, each.adapter) for each, stage in zip(built, plan.stages, strict=True)]
-    config, finetuning, held_out = plan.config, plan.stages[0].finetuning, plan.held_out
-    judged = 0 if held_out is None else len(held_out.items) - len(copies(held_out.items))
-    output = finetuning.output_dir
+    held_out, folder = () if plan.held_out is None else plan.held_out.items, plan.finetuning.output_dir
     return FinetunePlan(
         stages=stages,
-        reward=finetuning.reward_function.name if finetuning.reward_function else None,
-        target_functions=finetuning.target_functions,
-        target_model=finetuning.target_model,
+        finetuning=plan.finetuning,
         llms=llms,
         num_examples=len(plan.training.items),
-        max_concurrency=config.eval.general.max_concurrency,
-        rollouts=config.finetuning.rollouts,
+        max_concurrency=plan.config.eval.general.max_concurrency,
         nodes=remote.nodes if isinstance(remote, Workers) else {},
-        num_held_out=None if held_out is None else len(held_out.items),
-        validation_interval=given.validation_interval if given.validation_dataset else None,
-        output_dir=shown(output),
-        free_disk=disk_usage(next(folder for folder in (output, *output.parents) if folder.exists())).free,
-        judges=[
-            name
-            for name, each in config.eval.evaluators.items()
-            if any(ref.component_group is ComponentGroup.LLMS for ref in references_of(each))
-        ],
-        budget=finetuning.budget,
-        smallest_improvement=smallest_improvement(judged),
-        smallest_with_changes=smallest_improvement(judged, changed=CHANGED),
+        num_held_out=len(held_out) or None,
+        validation_interval=plan.given.validation_interval if held_out else None,
+        free_disk=disk_usage(next(path for path in (folder, *folder.parents) if path.exists())).free,
+        judges=[name for name, each in plan.config.eval.evaluators.items() if asks_llms(each)],
+        smallest_improvement=smallest_improvement(len(held_out) - len(copies(held_out))),
         finished_epochs=finished,
         warnings=[*notes, *warnings_of(built, plan)],
         config_text=plan.config_text,

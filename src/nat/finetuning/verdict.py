@@ -170,23 +170,14 @@ def _differences(pairs: Sequence[tuple[float, float]]) -> list[float]:
     return [round(new - old, _DIGITS) for old, new in pairs]
 
 
-def smallest_improvement(num_examples: int, *, changed: float | None = None) -> float | None:
-    """The smallest rise of the mean that is judged as an improvement, for scores of 0 and 1; None if none is.
+def smallest_improvement(num_examples: int) -> float | None:
+    """The smallest rise of the mean that is judged as an improvement, for scores of 0 and 1; None if none is."""
 
-    `changed` is the share of the examples that rise or fall; without it, none falls.
-    """
-    count = num_examples if changed is None else round(changed * num_examples)
-    rises_falls = [(rises, 0 if changed is None else count - rises) for rises in range(count + 1)]
+    def improved(rises: int) -> bool:
+        return interval_of([1.0] * rises + [0.0] * (num_examples - rises), scale=1.0)[0] > 0
 
-    def improved(rises: int, falls: int) -> bool:
-        unchanged = [0.0] * (num_examples - rises - falls)
-        return interval_of([1.0] * rises + [-1.0] * falls + unchanged, scale=1.0)[0] > 0
-
-    place = bisect_left(rises_falls, x=True, key=lambda each: improved(*each))  # the more rise, the higher the interval
-    if place == len(rises_falls):
-        return None
-    rises, falls = rises_falls[place]
-    return (rises - falls) / num_examples
+    rises = bisect_left(range(num_examples + 1), x=True, key=improved)  # the more rise, the higher the interval
+    return None if rises > num_examples else rises / num_examples
 
 
 def interval_of(differences: Sequence[float], scale: float) -> Interval:
