@@ -19,12 +19,13 @@ from fakes.openai_replies import Say, tool_call
 from fakes.openai_server import OpenAIServer
 from nat.builder.workflow_builder import WorkflowBuilder
 from nat.capture.context import CapturePolicy
+from nat.data_models.evaluate_runtime import Rollout
 from nat.data_models.evaluator import EvalInputItem
 from nat.data_models.intermediate_step import IntermediateStepType
 from nat.data_models.llm_call import LLMCall
 from nat.plugins.command import COMMAND_STEP, CommandRecord
 from nat.plugins.llms.openai import OpenAIModelConfig
-from nat.rollout.rollout import Rollout, run_rollout
+from nat.rollout.rollout import run_rollout
 from nat.wire.openai_api import ChatCompletionRequest
 
 TASK = "Look up the number of {name} in prices.json, double it, and write it into reward.txt."

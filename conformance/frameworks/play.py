@@ -25,12 +25,13 @@ from nat.builder.workflow_builder import WorkflowBuilder
 from nat.capture.context import CapturePolicy
 from nat.capture.steps import failed_calls
 from nat.cli.register_workflow import register_function
+from nat.data_models.evaluate_runtime import Rollout
 from nat.data_models.evaluator import EvalInputItem
 from nat.data_models.function import FunctionBaseConfig
 from nat.data_models.intermediate_step import IntermediateStep, IntermediateStepType, TraceMetadata
 from nat.llm.openai_llm import OpenAIModelConfig
 from nat.registry.discovery import discover_components
-from nat.rollout.rollout import Rollout, run_rollout
+from nat.rollout.rollout import run_rollout
 
 AT_ONCE, THREADS = 32, 8
 

@@ -15,9 +15,9 @@ import ray
 from ray.cluster_utils import Cluster
 
 from nat.config.load import load_config
+from nat.data_models.evaluate_runtime import Rollout
 from nat.data_models.evaluator import EvalInputItem
 from nat.rollout import ray_workers
-from nat.rollout.rollout import Rollout
 from nat.rollout.session import WorkflowSession, opened_session
 
 HERE = Path(__file__).parent

@@ -7,8 +7,8 @@ from opentelemetry.sdk.trace import ReadableSpan, SpanLimits, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from nat.data_models.evaluate_runtime import Rollout
 from nat.data_models.intermediate_step import IntermediateStep
-from nat.rollout.rollout import Rollout
 from nat.rollout.traces import Traces
 
 NOON = datetime(2026, 11, 26, 12, tzinfo=UTC)

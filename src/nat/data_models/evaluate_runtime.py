@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from nat.data_models.evaluate import DatasetBaseConfig
 from nat.data_models.evaluator import EvalInput, EvalInputItem, EvalOutput
-from nat.data_models.intermediate_step import TokenUsageBaseModel
+from nat.data_models.intermediate_step import IntermediateStep, TokenUsageBaseModel
 from nat.data_models.llm_usage import LLMUsage
 from nat.data_models.rollout_failure import RolloutFailure
 from nat.files import UserPath, UserPathText
@@ -72,17 +73,27 @@ class EvaluationRunConfig(BaseModel):
     """Write the report files."""
 
 
-class RolloutFacts(BaseModel):
-    """Seed and duration of one rollout; its answer is in the item."""
-
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+@dataclass(frozen=True, slots=True)
+class Rollout:
+    """The record of one rollout; `output` is valid unless `error` says why there is none."""
 
     item_id: str
     generation: int
-    """Which pass over the data, from 0."""
+    """Which pass over the data it belongs to, from 0."""
+    output: Any
+    """The workflow's result; None after a failure."""
+    steps: list[IntermediateStep]
+    """All steps in the order in which they happened, up to the failure if there was one."""
+    error: RolloutFailure | None
     seed: int | None
-    """Repeats the rollout and each of its calls."""
+    """Repeats the rollout and each of its calls; None if unseeded."""
+    started_at: datetime
     seconds: float
+    """Run time of the workflow; waiting for a free slot is not included."""
+
+    @property
+    def failed(self) -> bool:
+        return self.error is not None
 
 
 class EvaluationRunOutput(BaseModel):
@@ -98,7 +109,7 @@ class EvaluationRunOutput(BaseModel):
     """Each evaluator's name and scores; failed rollouts are not among them."""
     failures: list[RolloutFailure] = []
     """The failures of the rollouts that have no output."""
-    rollouts: list[RolloutFacts] = []
+    rollouts: list[Rollout] = []
     """One per item, in their order, the failed ones too."""
     usage_stats: UsageStats | None = None
     judge_usage: dict[str, LLMUsage] = {}

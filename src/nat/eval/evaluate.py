@@ -8,7 +8,7 @@ from nat.builder.context import own_steps
 from nat.builder.evaluator import EvaluatorInfo
 from nat.data_models.config import Config
 from nat.data_models.evaluate import DatasetBaseConfig, EvalGeneralConfig
-from nat.data_models.evaluate_runtime import EvaluationRunConfig, EvaluationRunOutput, RolloutFacts
+from nat.data_models.evaluate_runtime import EvaluationRunConfig, EvaluationRunOutput, Rollout
 from nat.data_models.evaluator import EvalInput, EvalInputItem, EvalOutput
 from nat.data_models.rollout_failure import RolloutFailure
 from nat.data_models.score import is_score
@@ -22,7 +22,6 @@ from nat.eval.result_path import WHOLE, JsonPath, answer_of, compile_path
 from nat.eval.scoring import Scoring, average
 from nat.eval.usage_stats import usage_of
 from nat.rollout.keeping import Keeper, PassKeeper
-from nat.rollout.rollout import Rollout
 from nat.rollout.session import WorkflowSession, current_pass, current_session, opened_session
 
 __all__ = ["EvaluationRun", "EvaluationRunConfig", "EvaluationRunOutput"]
@@ -97,10 +96,7 @@ class EvaluationRun:
             eval_input=EvalInput(eval_input_items=all_items),
             evaluation_results=results,
             failures=failures,
-            rollouts=[
-                RolloutFacts(item_id=r.item_id, generation=r.generation, seed=r.seed, seconds=r.seconds)
-                for r, _, _ in played
-            ],
+            rollouts=[rollout for rollout, _, _ in played],
             usage_stats=usage_of(all_items),
             judge_usage=kept.judge_usage(),
         )

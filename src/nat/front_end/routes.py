@@ -12,6 +12,7 @@ from pydantic_core import to_json
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
+from nat.data_models.evaluate_runtime import Rollout
 from nat.data_models.intermediate_step import IntermediateStep
 from nat.front_end.conversion import (
     chat_input,
@@ -27,7 +28,6 @@ from nat.front_end.conversion import (
 from nat.http.asgi import EVENT_STREAM, cancel_and_wait, cancel_on_disconnect, model_named, parse_json, read_body
 from nat.http.errors import ApiError
 from nat.http.sse import DONE, event
-from nat.rollout.rollout import Rollout
 from nat.rollout.served import ServedWorkflow, failure_error
 from nat.rollout.step_lines import plain_event, step_events
 from nat.wire.rollout import PROTOCOL_VERSION, ROLLOUT_HEADER, RolloutOptions

@@ -7,25 +7,24 @@ where training has gone on from them: their cause may be gone.
 import sys
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from pydantic import BaseModel, FiniteFloat
+from pydantic import BaseModel, TypeAdapter
 from pydantic_core import from_json, to_json
 
 from nat.capture.interning import Interner
+from nat.data_models.evaluate_runtime import Rollout
 from nat.data_models.evaluator import EvalInputItem, EvalOutputItem
 from nat.data_models.intermediate_step import IntermediateStep
 from nat.data_models.llm_usage import LLMUsage, added, usage_of_steps
-from nat.data_models.rollout_failure import RolloutFailure
-from nat.rollout.rollout import Rollout
 from nat.rollout.step_lines import decoded, encoded
 from nat.secrets import redact_json
 
 ALL_PASSES = -1
 """Stands for the pass where answers of several are scored together."""
 _END = b"\n"
+_FACTS = TypeAdapter(Rollout)
 
 KeptKey = tuple[int, str, str]
 """Pass, evaluator (empty for the rollout itself) and item."""
@@ -106,31 +105,12 @@ class PassKeeper:
         return ALL_PASSES if together else self.number
 
 
-class _Facts(BaseModel):
-    """What a rollout has besides its steps."""
-
-    item_id: str
-    generation: int
-    output: tuple[str | None, Any]
-    error: RolloutFailure | None
-    seed: int | None
-    started_at: datetime
-    seconds: FiniteFloat
-
-
 def rollout_bytes(rollout: Rollout) -> bytes | None:
     """A rollout without secrets; None if JSON cannot hold its output, or a text that is no Unicode."""
     try:
-        facts = {
-            "item_id": rollout.item_id,
-            "generation": rollout.generation,
-            "output": _as_json(rollout.output),
-            "error": rollout.error and {**rollout.error.model_dump(), "traceback": rollout.error.traceback},
-            "seed": rollout.seed,
-            "started_at": rollout.started_at,
-            "seconds": rollout.seconds,
-        }
-        lines = [to_json(facts), *encoded(rollout.steps)]
+        facts = replace(rollout, output=_as_json(rollout.output), steps=[])
+        traceback = rollout.error and rollout.error.traceback
+        lines = [to_json(facts), to_json(traceback), *encoded(rollout.steps)]
     except (LookupError, ValueError):  # PydanticSerializationError is one
         return None
     return _END.join(redact_json(line.decode()).encode() for line in lines)
@@ -138,13 +118,14 @@ def rollout_bytes(rollout: Rollout) -> bytes | None:
 
 def read_rollout(content: bytes) -> Rollout | None:
     """A kept rollout; None if the class of its output is not there."""
-    first, *lines = content.split(_END)
-    facts = _Facts.model_validate_json(first)
+    first, traceback, *lines = content.split(_END)
+    facts = _FACTS.validate_json(first)
     try:
         output = _from_json(*facts.output)
     except LookupError:
         return None
-    return Rollout(**dict(facts) | {"output": output}, steps=decoded(lines, Interner()))
+    error = facts.error and facts.error.model_copy(update={"traceback": from_json(traceback)})
+    return replace(facts, output=output, error=error, steps=decoded(lines, Interner()))
 
 
 def _score_bytes(score: EvalOutputItem, used: Mapping[str, LLMUsage]) -> bytes | None:

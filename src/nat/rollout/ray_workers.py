@@ -25,12 +25,13 @@ from nat.builder.builder import Builder
 from nat.capture.context import CapturePolicy
 from nat.data_models.config import Config
 from nat.data_models.evaluate import RayRollouts
+from nat.data_models.evaluate_runtime import Rollout
 from nat.data_models.evaluator import EvalInputItem
 from nat.errors import ANY_FAILURE, ConfigError, WorkflowError, describe_error, first_error
 from nat.registry.discovery import discover_components
 from nat.registry.imports import import_components
 from nat.rollout.remote import rollout_options
-from nat.rollout.rollout import ITEM_TIMEOUT, Rollout, failure_of
+from nat.rollout.rollout import ITEM_TIMEOUT, failure_of
 from nat.rollout.served import ServedWorkflow, opened_workflow
 from nat.wire.extras import install_hint, missing_packages
 from nat.wire.hosts import is_loopback

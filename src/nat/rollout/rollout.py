@@ -4,7 +4,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
@@ -12,6 +11,7 @@ from nat.builder.context import ContextState, OnNext, RuntimeTypeEnum
 from nat.capture.context import CapturePolicy, capturing, stable_seed
 from nat.capture.context import deadline as time_limit
 from nat.capture.steps import failed_calls
+from nat.data_models.evaluate_runtime import Rollout
 from nat.data_models.evaluator import EvalInputItem
 from nat.data_models.intermediate_step import IntermediateStep, IntermediateStepType
 from nat.data_models.rollout_failure import RolloutFailure, one_line
@@ -24,29 +24,6 @@ _QUOTED = 60
 """Characters of an answer by which an error that quotes it is recognised."""
 
 ITEM_TIMEOUT = "eval.general.item_timeout"
-
-
-@dataclass(frozen=True, slots=True)
-class Rollout:
-    """The record of one rollout; `output` is valid unless `error` says why there is none."""
-
-    item_id: str
-    generation: int
-    """Which pass over the data it belongs to, from 0."""
-    output: Any
-    """The workflow's result; None after a failure."""
-    steps: list[IntermediateStep]
-    """All steps in the order in which they happened, up to the failure if there was one."""
-    error: RolloutFailure | None
-    seed: int | None
-    """Seed of the rollout's randomness; None if unseeded."""
-    started_at: datetime
-    seconds: float
-    """Run time of the workflow; waiting for a free slot is not included."""
-
-    @property
-    def failed(self) -> bool:
-        return self.error is not None
 
 
 class Invocable(Protocol):

@@ -15,10 +15,11 @@ from nat.builder.workflow import Workflow
 from nat.builder.workflow_builder import WorkflowBuilder
 from nat.capture.context import CapturePolicy, ReplacedSampling, redirecting
 from nat.data_models.config import Config
+from nat.data_models.evaluate_runtime import Rollout
 from nat.data_models.evaluator import EvalInputItem
 from nat.data_models.rollout_failure import RolloutFailure
 from nat.http.errors import ApiError
-from nat.rollout.rollout import Invocable, Rollout, run_rollout
+from nat.rollout.rollout import Invocable, run_rollout
 from nat.rollout.traces import Traces, opened_traces
 from nat.wire.rollout import RolloutOptions
 

@@ -19,12 +19,12 @@ from nat.builder.workflow_builder import WorkflowBuilder
 from nat.capture.context import CapturePolicy, ReplacedSampling
 from nat.config.load import load_config
 from nat.data_models.config import Config
-from nat.data_models.evaluate_runtime import Examples
+from nat.data_models.evaluate_runtime import Examples, Rollout
 from nat.data_models.evaluator import EvalInputItem, EvalOutput
 from nat.rollout.keeping import Keeper
 from nat.rollout.ray_workers import Workers, check_installed, ray_workers
 from nat.rollout.remote import ENDPOINT_TIMEOUT, RemoteWorkflow, open_remote
-from nat.rollout.rollout import ITEM_TIMEOUT, Rollout, held_out_seed, run_rollout, training_seed
+from nat.rollout.rollout import ITEM_TIMEOUT, held_out_seed, run_rollout, training_seed
 from nat.rollout.server_watch import watched_servers
 from nat.rollout.traces import Traces, opened_traces
 

@@ -12,11 +12,11 @@ from opentelemetry.trace import SpanKind, Status, StatusCode, Tracer, set_span_i
 from pydantic_core import to_json
 
 from nat.capture.steps import failed_calls
+from nat.data_models.evaluate_runtime import Rollout
 from nat.data_models.intermediate_step import IntermediateStep, IntermediateStepCategory, IntermediateStepState
 from nat.data_models.invocation_node import WORKFLOW_COMPONENT_NAME
 from nat.data_models.llm_call import LLMCall
 from nat.data_models.score import is_score
-from nat.rollout.rollout import Rollout
 from nat.secrets import redact
 from nat.wire.json import without_surrogates
 

@@ -8,11 +8,11 @@ from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 from nat.data_models.component_ref import ComponentGroup
+from nat.data_models.evaluate_runtime import Rollout
 from nat.data_models.evaluator import EvalOutput
 from nat.data_models.telemetry_exporter import TelemetryExporterBaseConfig, TracingConfig
 from nat.errors import ANY_FAILURE, ConfigError, NatError, describe_error
 from nat.registry.catalog import current_catalog
-from nat.rollout.rollout import Rollout
 from nat.wire.extras import install_hint
 
 if TYPE_CHECKING:

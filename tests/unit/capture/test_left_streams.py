@@ -13,11 +13,12 @@ from nat.capture.context import CapturePolicy
 from nat.capture.http import CapturingAsyncClient, CapturingClient
 from nat.capture.steps import failed_calls
 from nat.capture.tap import Tap
+from nat.data_models.evaluate_runtime import Rollout
 from nat.data_models.evaluator import EvalInputItem
 from nat.data_models.intermediate_step import IntermediateStep, IntermediateStepType
 from nat.finetuning.trajectories.calls import tokens_of_call
 from nat.plugins.llms.client import push_step
-from nat.rollout.rollout import Rollout, run_rollout
+from nat.rollout.rollout import run_rollout
 
 SAID = "hello world"
 ROUTES = {"chat": {"messages": [{"role": "user", "content": "hi"}]}, "completions": {"prompt": "hi"}}

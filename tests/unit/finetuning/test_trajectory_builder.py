@@ -4,9 +4,10 @@ from unittest.mock import AsyncMock, MagicMock
 import pytest
 
 from fakes.llm_steps import call, failed_steps, steps, user
+from fakes.made_spans import rollout
 from nat.art.client.config import ARTTrajectoryBuilderConfig
 from nat.art.client.trainer import ARTTrajectoryBuilder
-from nat.data_models.evaluate_runtime import EvaluationRunOutput, RolloutFacts
+from nat.data_models.evaluate_runtime import EvaluationRunOutput
 from nat.data_models.evaluator import EvalInput, EvalInputItem, EvalOutput, EvalOutputItem
 from nat.data_models.finetuning import FinetuneConfig, RewardFunctionConfig
 from nat.data_models.rollout_failure import COUNTED, RolloutFailure
@@ -28,7 +29,7 @@ def output(items, scores, **fields):
             ("other", EvalOutput(average_score=None, eval_output_items=[])),
             ("match", EvalOutput(average_score=None, eval_output_items=scored)),
         ],
-        rollouts=[RolloutFacts(item_id=str(i.id), generation=7, seed=11, seconds=0.5) for i in items],
+        rollouts=[rollout(str(i.id), generation=7, seed=11, steps=i.trajectory, seconds=0.5) for i in items],
         **fields,
     )
 

@@ -17,13 +17,14 @@ from fakes.processes import DEADLINE
 from nat.builder.workflow import Workflow
 from nat.builder.workflow_builder import WorkflowBuilder
 from nat.capture.context import CapturePolicy
+from nat.data_models.evaluate_runtime import Rollout
 from nat.data_models.evaluator import EvalInputItem
 from nat.data_models.intermediate_step import IntermediateStepType
 from nat.errors import ConfigError
 from nat.plugins.command import COMMAND_STEP, CommandConfig, CommandRewardConfig, command_reward
 from nat.plugins.llms.openai import OpenAIModelConfig
 from nat.registry.discovery import discover_components
-from nat.rollout.rollout import Rollout, run_rollout
+from nat.rollout.rollout import run_rollout
 from nat.secrets import REDACTED, known_secrets
 
 ASK = """

@@ -15,13 +15,14 @@ from fakes.processes import free_port, refused_port
 from nat.builder.workflow import Workflow
 from nat.builder.workflow_builder import WorkflowBuilder
 from nat.capture.context import CapturePolicy
+from nat.data_models.evaluate_runtime import Rollout
 from nat.data_models.evaluator import EvalInputItem
 from nat.data_models.intermediate_step import IntermediateStepType
 from nat.errors import BackendUnreachable, ConfigError
 from nat.plugins.llms.openai import OpenAIModelConfig
 from nat.plugins.service import ServiceConfig
 from nat.registry.discovery import discover_components
-from nat.rollout.rollout import Rollout, run_rollout
+from nat.rollout.rollout import run_rollout
 
 CHAT = "/v1/chat/completions"
 Serve = Callable[["AgentServer", SeenRequest], Awaitable[object]]

@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from fakes.scripted_workflow import ScriptedWorkflow
 from nat.builder.evaluator import EvaluatorInfo
 from nat.data_models.evaluate import EvalGeneralConfig
+from nat.data_models.evaluate_runtime import Rollout
 from nat.data_models.evaluator import EvalInputItem, EvalOutputItem, EvaluatorBaseConfig
 from nat.data_models.rollout_failure import RolloutFailure
 from nat.errors import JournalError
@@ -18,7 +19,6 @@ from nat.eval.evaluate import EvaluationRun, EvaluationRunConfig, score_items
 from nat.eval.evaluator.base_evaluator import BaseEvaluator
 from nat.eval.evaluator.group_evaluator import GroupEvaluator
 from nat.rollout.keeping import Keeper, read_rollout, rollout_bytes
-from nat.rollout.rollout import Rollout
 from nat.rollout.session import in_pass
 from unit.rollout.test_step_lines import captured
 

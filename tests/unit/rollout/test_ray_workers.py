@@ -5,11 +5,11 @@ from datetime import UTC, datetime
 from types import SimpleNamespace
 
 from nat.capture.context import CapturePolicy, ReplacedSampling
+from nat.data_models.evaluate_runtime import Rollout
 from nat.data_models.evaluator import EvalInputItem
 from nat.errors import WorkflowError
 from nat.rollout import ray_workers as module
 from nat.rollout.ray_workers import TRIES, Workers
-from nat.rollout.rollout import Rollout
 
 DEADLINE = 5
 NOW = datetime(2026, 3, 14, tzinfo=UTC)

@@ -10,10 +10,11 @@ from fakes.scripted_workflow import ScriptedWorkflow
 from fakes.served_workflow import serving, url_of
 from nat.builder.builder import Builder
 from nat.capture.context import CapturePolicy, address_of, redirecting
+from nat.data_models.evaluate_runtime import Rollout
 from nat.data_models.evaluator import EvalInputItem
 from nat.errors import BackendUnreachable
 from nat.rollout.remote import ENDPOINT_TIMEOUT, open_remote
-from nat.rollout.rollout import Rollout, run_rollout
+from nat.rollout.rollout import run_rollout
 from nat.wire.rollout import KEY_VARIABLE, PROTOCOL_VERSION, ROLLOUT_HEADER
 
 EXACT = CapturePolicy(logprobs=True, token_ids=True, seed=11)

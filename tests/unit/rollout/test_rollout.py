@@ -9,9 +9,10 @@ import pytest
 from nat.builder.context import Context
 from nat.builder.threads import run_in_thread
 from nat.capture.context import CapturePolicy, capture_context
+from nat.data_models.evaluate_runtime import Rollout
 from nat.data_models.evaluator import EvalInputItem
 from nat.data_models.intermediate_step import IntermediateStepPayload, IntermediateStepType, TraceMetadata
-from nat.rollout.rollout import Rollout, held_out_seed, run_rollout, training_seed
+from nat.rollout.rollout import held_out_seed, run_rollout, training_seed
 
 
 class Workflow:

@@ -11,11 +11,11 @@ from nat.builder.context import RuntimeTypeEnum
 from nat.cli import event_loop
 from nat.cli.commands.options import UserPathOption, config_file_option, json_option, override_options
 from nat.cli.steps import SLOW_SECONDS, shown_steps
+from nat.data_models.evaluate_runtime import Rollout
 from nat.data_models.evaluator import EvalInputItem
 from nat.errors import WorkflowError
 from nat.eval.result_path import answer_of
 from nat.front_end.conversion import plain
-from nat.rollout.rollout import Rollout
 from nat.rollout.session import opened_session
 
 

@@ -2,8 +2,9 @@ import asyncio
 
 import pytest
 
+from fakes.made_spans import rollout
 from fakes.ttc_steps import candidate, step
-from nat.data_models.evaluate_runtime import EvaluationRunOutput, RolloutFacts
+from nat.data_models.evaluate_runtime import EvaluationRunOutput
 from nat.data_models.evaluator import EvalInput, EvalInputItem, EvalOutput, EvalOutputItem
 from nat.data_models.finetuning import DPOItem, FinetuneConfig, RewardFunctionConfig
 from nat.data_models.rollout_failure import RolloutFailure
@@ -40,7 +41,7 @@ def output(*items, failed=(), scores=None):
         eval_input=EvalInput(eval_input_items=list(items)),
         evaluation_results=[("match", EvalOutput(average_score=None, eval_output_items=results))] if scores else [],
         failures=[RolloutFailure(item_id=name, kind="raised", type="ValueError", message="boom") for name in failed],
-        rollouts=[RolloutFacts(item_id=str(i.id), generation=0, seed=11, seconds=0.5) for i in items],
+        rollouts=[rollout(str(i.id), seed=11, steps=i.trajectory, seconds=0.5) for i in items],
     )
 
 
