@@ -13,7 +13,7 @@ from conformance.frameworks.server import Served, serving
 
 from nat.data_models.llm_call import LLMCall
 from nat.finetuning.trajectories.calls import SeenCall
-from nat.finetuning.trajectories.messages import ConversationGraph
+from nat.finetuning.trajectories.messages import conversations_and_rows
 from nat.finetuning.trajectories.rows import broken_by
 
 DEADLINE_S = 900
@@ -69,11 +69,11 @@ class Played:
 
     def rows(self, name: str) -> int:
         """Number of training rows that a rollout's captured calls become."""
-        return len(ConversationGraph(self._calls(name)).rows)
+        return len(conversations_and_rows(self._calls(name))[1])
 
     def broken_prefixes(self, name: str) -> int:
         """Number of captured calls that continue a conversation by its text but not by its tokens."""
-        return sum(broken_by(ConversationGraph(self._calls(name)).conversations).values())
+        return sum(broken_by(conversations_and_rows(self._calls(name))[0]).values())
 
     def _calls(self, name: str) -> list[SeenCall]:
         calls = (LLMCall.model_validate(seen["call"]) for seen in self.rollouts[name]["calls"])

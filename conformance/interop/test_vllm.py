@@ -26,7 +26,7 @@ from nat.capture.tap import Tap
 from nat.data_models.intermediate_step import IntermediateStepType
 from nat.data_models.llm_call import LLMCall
 from nat.finetuning.trajectories.calls import SeenCall, tokens_of_call
-from nat.finetuning.trajectories.messages import ConversationGraph
+from nat.finetuning.trajectories.messages import conversations_and_rows
 from nat.finetuning.trajectories.rows import broken_by
 
 pytestmark = pytest.mark.large
@@ -104,8 +104,8 @@ async def test_rows_are_exact_with_vllm(url: str, model: Path, stream: bool) -> 
         assert calls[0].prompt_token_ids == tokenizer.render_chat(calls[0].messages)
         assert all(call.broken_prefix is None for call in calls)
         seen = [SeenCall(call=call, function="") for call in calls]
-        graph = ConversationGraph(seen)
-        rows, broken_here = [merged.row for merged in graph.rows], broken_by(graph.conversations)
+        threads, rows = conversations_and_rows(seen)
+        broken_here = broken_by(threads)
         goes_on = [
             later.prompt_token_ids[: len(held)] == held
             for earlier, later in itertools.pairwise(calls)

@@ -32,6 +32,10 @@ class SeenCall:
     """The logprobs in the shape of the wire; None if the server sent none."""
     at: int = 0
     """Index of its LLM_END among the steps of the rollout."""
+    reward: float | None = None
+    """What its answer earned; None where only the reward of the rollout counts."""
+    value: float | None = None
+    """The return of its answer, by which training compares it; likewise."""
 
     @property
     def model(self) -> str:

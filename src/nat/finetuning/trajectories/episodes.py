@@ -5,7 +5,7 @@ policy did not sample (a few-shot example, a history rewritten by the agent) sta
 logprobs and `sampled: false`. Tool messages stay tool messages.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from nat.data_models.finetuning import EpisodeItem, EpisodeItemRole, Trajectory
@@ -23,16 +23,13 @@ _ROLES = {role.value: role for role in EpisodeItemRole} | {
 _KEPT = ("tool_calls", "tool_call_id", "function_call", "name")
 
 
-def episode(threads: Sequence[Thread], rewards: Mapping[int, float] | None = None) -> list[EpisodeItem]:
-    """All conversations, one after the other; `metadata["conversation"]` numbers them if there are several.
-
-    `rewards` are those of single answers, by the index of their call's LLM_END.
-    """
+def episode(threads: Sequence[Thread]) -> list[EpisodeItem]:
+    """All conversations, one after the other; `metadata["conversation"]` numbers them if there are several."""
     items: list[EpisodeItem] = []
     for number, thread in enumerate(threads):
         shared = {"conversation": number} if len(threads) > 1 else {}
         for position, message in enumerate(thread.messages):
-            items.append(_item(message, thread.sampled.get(position), shared, rewards or {}))
+            items.append(_item(message, thread.sampled.get(position), shared))
     return items
 
 
@@ -48,7 +45,7 @@ def rows_of_episode(trajectory: Trajectory, *, model: str | None) -> list[Traini
     return merge(call for call in found if call is not None and model in {None, call.model})
 
 
-def _item(message: Message, seen: SeenCall | None, shared: dict[str, Any], rewards: Mapping[int, float]) -> EpisodeItem:
+def _item(message: Message, seen: SeenCall | None, shared: dict[str, Any]) -> EpisodeItem:
     role = _ROLES.get(str(message.get("role")), EpisodeItemRole.OTHER)
     metadata = shared | {key: message[key] for key in _KEPT if message.get(key)}
     if isinstance(message.get("content"), list):
@@ -67,7 +64,7 @@ def _item(message: Message, seen: SeenCall | None, shared: dict[str, Any], rewar
             "prompt_token_ids": call.prompt_token_ids,
             "token_ids": call.token_ids,
         }
-        metadata |= {"reward": rewards[seen.at]} if seen.at in rewards else {}
+        metadata |= {} if seen.reward is None else {"reward": seen.reward}
     elif role is EpisodeItemRole.ASSISTANT:
         logprobs = {}
         metadata["sampled"] = False

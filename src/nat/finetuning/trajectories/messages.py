@@ -49,14 +49,9 @@ def conversations(calls: Sequence[SeenCall]) -> list[Thread]:
     return _Graph(calls).threads
 
 
-def conversations_and_rows(
-    calls: Sequence[SeenCall], returns: Sequence[float] | None = None
-) -> tuple[list[Thread], list[TrainingRow]]:
-    """Also the rows that their exact tokens make, usually one for each conversation; answers say where theirs are.
-
-    `returns` has the return of each call's answer; None for the reward of the rollout.
-    """
-    graph = _Graph(calls, returns)
+def conversations_and_rows(calls: Sequence[SeenCall]) -> tuple[list[Thread], list[TrainingRow]]:
+    """Also the rows that their exact tokens make, usually one for each conversation; answers say where theirs are."""
+    graph = _Graph(calls)
     rows = graph.rows.finished()
     places = {id(span): (row, at) for row, each in enumerate(rows) for at, span in enumerate(each.spans)}
     for answer, span in graph.spans:
@@ -67,7 +62,7 @@ def conversations_and_rows(
 class _Graph:
     """Threads and rows, to which calls are added one by one."""
 
-    def __init__(self, calls: Sequence[SeenCall], returns: Sequence[float] | None = None) -> None:
+    def __init__(self, calls: Sequence[SeenCall]) -> None:
         self.threads: list[Thread] = []
         self.rows = OpenRows()
         self.spans: list[tuple[Answer, Span]] = []
@@ -78,9 +73,8 @@ class _Graph:
         """The keys of all answers."""
         self._numbers: dict[Essence, int] = {}
         self._known: dict[int, int] = {}
-        values = [None] * len(calls) if returns is None else returns
-        for seen, value in zip(calls, values, strict=True):
-            self._add(seen, tokens_of_call(seen.call, value))
+        for seen in calls:
+            self._add(seen, tokens_of_call(seen.call, seen.value))
 
     def _add(self, seen: SeenCall, tokens: CallTokens | None) -> None:
         messages, said = seen.call.messages, seen.call.message

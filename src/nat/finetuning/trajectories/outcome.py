@@ -13,13 +13,12 @@ from nat.data_models.llm_usage import usage_of_steps
 from nat.data_models.rollout_failure import NO_SCORE
 from nat.data_models.score import is_score, score_problem
 from nat.errors import EvaluationError
-from nat.finetuning.trajectories.calls import SeenCall, Selection, Target, calls_of
-from nat.finetuning.trajectories.credit import credit_answers
+from nat.finetuning.trajectories.calls import Target, calls_of
+from nat.finetuning.trajectories.credit import credited
 from nat.finetuning.trajectories.episodes import episode
 from nat.finetuning.trajectories.messages import Thread, conversations, conversations_and_rows
 from nat.finetuning.trajectories.rows import broken_by
 from nat.runs.rollouts import LeftOutCause, RolloutRecord
-from nat.wire.training import TrainingRow
 
 Facts = dict[str, Any]
 """Fields of a rollout's record."""
@@ -68,41 +67,54 @@ def scored(
     `metadata` (run id, epoch …) is added to the trajectory's own, `facts` to the record.
     """
     seen = calls_of(item.trajectory)
+    chosen = target.select(seen)
     if problem := score_problem(reward, "the reward"):
         return recorded(item, generation, target, **facts | no_score(problem)), None
     if not seen and (attempts := failed_calls(item.trajectory)):
         failed = {"left_out": LeftOutCause.CALLS_FAILED, "error": str(attempts[-1])}
         return recorded(item, generation, **facts | failed), None
-    chosen = target.select(seen)
-    found = facts | _sampled(chosen) | {"left_out": chosen.cause}
-    found |= {"reward": reward, "reasoning": score.reasoning, "comparison": score.comparison}
+    raw = [s for s in chosen.calls if s.call.temperature != s.call.logprobs_temperature]
+    found = facts | {
+        "left_out": chosen.cause,
+        "reward": reward,
+        "reasoning": score.reasoning,
+        "comparison": score.comparison,
+        "untrainable_calls": _by_function((s.function, ", ".join(s.call.untrainable_by)) for s in chosen.untrainable),
+        "untempered_calls": _by_function((s.function, f"temperature={s.call.temperature:g}") for s in raw),
+    }
     if chosen.cause is not None:
-        return _record(item, generation, seen, conversations(seen), chosen.of_target, **found), None
+        return recorded(item, generation, target, **found), None
     try:
-        credited = credit_answers(item.trajectory, seen, chosen.calls, score=score, reward=reward, config=credit)
+        calls, counts = credited(item.trajectory, seen, chosen.calls, score=score, reward=reward, config=credit)
     except EvaluationError as error:
         return recorded(item, generation, target, **facts | no_score(str(error))), None
-    threads, rows = conversations_and_rows(chosen.calls, None if credited is None else credited.returns)
+    threads, rows = conversations_and_rows(calls)
     causes = broken_by(threads)
-    found |= {"broken_prefixes": sum(causes.values()), "broken_by": causes}
-    record = _record(item, generation, seen, threads, chosen.of_target, rows=rows, **found)
-    details = _details(record, chosen) | ({"scores_beside": record.scores_beside} if record.scores_beside else {})
-    earned: dict[int, float] = {}
-    shaped_rewards = None
-    if credited is not None:
-        details |= {"step_rewards": credited.num_steps, "uncredited_rewards": credited.uncredited}
-        places = [call.at for call in chosen.calls]
-        earned = dict(zip(places, credited.rewards, strict=True))
-        by_call = dict(zip(places, credited.returns, strict=True))
-        shaped_rewards = [by_call[call.at] for thread in threads for call in thread.sampled.values()]
-    named = {"id": record.example_id, "generation": generation, "reasoning": score.reasoning, "rows": len(rows)}
-    trajectory = Trajectory(
-        episode=episode(threads, earned),
-        reward=reward,
-        shaped_rewards=shaped_rewards,
-        metadata=metadata | details | named,
-    )
-    return record, trajectory
+    found |= {"broken_prefixes": sum(causes.values()), "broken_by": causes, "rows": rows}
+    record = recorded(item, generation, target, threads, **found)
+    metadata = metadata | {
+        "id": record.example_id,
+        "generation": generation,
+        "reasoning": score.reasoning,
+        "rows": len(rows),
+        "trained_tokens": sum(row.num_sampled for row in rows),
+        "broken_prefixes": record.broken_prefixes,
+        "broken_by": causes,
+        "conversations": [
+            each.model_dump(mode="json", include={"began", "parent", "shared"})
+            | {"messages": len(each.messages), "calls": len(each.answers)}
+            for each in threads
+        ],
+        "calls": len(chosen.calls),
+        "calls_without_logprobs": chosen.without_logprobs,
+        "truncated": record.truncated,
+        "policy_versions": record.policy_versions,
+        **({"scores_beside": record.scores_beside} if record.scores_beside else {}),
+        **counts,
+    }
+    shaped = [call.value for thread in threads for call in thread.sampled.values() if call.value is not None]
+    items = episode(threads)
+    return record, Trajectory(episode=items, reward=reward, shaped_rewards=shaped or None, metadata=metadata)
 
 
 def _scores_of(output: EvaluationRunOutput, reward: RewardFunctionConfig | None) -> dict[str, EvalOutputItem]:
@@ -142,23 +154,16 @@ def facts_of(output: EvaluationRunOutput, reward: RewardFunctionConfig | None) -
     return facts
 
 
-def recorded(item: EvalInputItem, generation: int, target: Target | None = None, **facts: Any) -> RolloutRecord:
-    """The record of a rollout without rows to train on; `facts` are further fields of it."""
-    seen = calls_of(item.trajectory)
-    chosen = seen if target is None else target.select(seen).of_target
-    return _record(item, generation, seen, conversations(seen), chosen, **facts)
-
-
-def _record(
+def recorded(
     item: EvalInputItem,
     generation: int,
-    seen: Sequence[SeenCall],
-    threads: Sequence[Thread],
-    chosen: Sequence[SeenCall],
-    *,
-    rows: Sequence[TrainingRow] = (),
+    target: Target | None = None,
+    threads: Sequence[Thread] | None = None,
     **facts: Any,
 ) -> RolloutRecord:
+    """The record of a rollout; `facts` are further fields of it, and `threads` the conversations that are trained."""
+    seen = calls_of(item.trajectory)
+    chosen = seen if target is None else target.select(seen).of_target
     names = [name for s in seen for name in {s.call.llm_name, s.call.model, s.call.requested_model} if name]
     lost = [
         "cut_off" if (s.call.lost_call, s.call.finish_reason) == ("unclosed", "length") else s.call.lost_call
@@ -177,22 +182,12 @@ def _record(
         completion_tokens=sum(len(s.call.token_ids or s.call.logprobs or ()) for s in seen),
         functions=dict(Counter(s.function for s in seen)),
         models=dict(Counter(names)),
-        conversations=list(threads),
+        conversations=list(conversations(seen) if threads is None else threads),
         truncated=any(s.call.finish_reason == "length" for s in chosen),
         lost_calls=dict(Counter(lost)),
         policy_versions=dict(Counter(s.call.policy_version for s in chosen if s.call.policy_version is not None)),
-        rows=list(rows),
         **facts,
     )
-
-
-def _sampled(chosen: Selection) -> dict[str, dict[str, dict[str, int]]]:
-    """The calls whose sampling deserves a warning, by function."""
-    raw = [s for s in chosen.calls if s.call.temperature != s.call.logprobs_temperature]
-    return {
-        "untrainable_calls": _by_function((s.function, ", ".join(s.call.untrainable_by)) for s in chosen.untrainable),
-        "untempered_calls": _by_function((s.function, f"temperature={s.call.temperature:g}") for s in raw),
-    }
 
 
 def _by_function(pairs: Iterable[tuple[str, str]]) -> dict[str, dict[str, int]]:
@@ -200,20 +195,3 @@ def _by_function(pairs: Iterable[tuple[str, str]]) -> dict[str, dict[str, int]]:
     for (function, how), count in Counter(pairs).items():
         found.setdefault(function, {})[how] = count
     return found
-
-
-def _details(record: RolloutRecord, chosen: Selection) -> dict[str, Any]:
-    return {
-        "trained_tokens": sum(row.num_sampled for row in record.rows),
-        "broken_prefixes": record.broken_prefixes,
-        "broken_by": record.broken_by,
-        "conversations": [
-            each.model_dump(mode="json", include={"began", "parent", "shared"})
-            | {"messages": len(each.messages), "calls": len(each.answers)}
-            for each in record.conversations
-        ],
-        "calls": len(chosen.calls),
-        "calls_without_logprobs": chosen.without_logprobs,
-        "truncated": record.truncated,
-        "policy_versions": record.policy_versions,
-    }

@@ -16,7 +16,7 @@ from nat.data_models.intermediate_step import (
 )
 from nat.errors import EvaluationError
 from nat.finetuning.trajectories.calls import Target, calls_of
-from nat.finetuning.trajectories.credit import Steps, credit_warnings
+from nat.finetuning.trajectories.credit import credit_warnings, earned, given_rewards
 from nat.finetuning.trajectories.outcome import scored
 
 
@@ -35,12 +35,11 @@ def ended(metadata, function="agent", caller=None, kind=IntermediateStepType.CUS
     return IntermediateStep(parent_id="root", function_ancestry=node(function, caller), payload=payload)
 
 
-def earned(stream, *, trained=None, named=None):
+def found(stream, *, trained=None, named=None):
     """The rewards of the trained calls (of all calls by default), and the number of rewards without an answer."""
     seen = calls_of(stream)
     chosen = seen if trained is None else [seen[number] for number in trained]
-    found = Steps(stream, seen)
-    return found.credit([*found.from_workflow(), *found.from_evaluator(named or {})], chosen)
+    return earned(stream, given_rewards(stream, seen, named or {}), chosen)
 
 
 def test_a_reward_is_for_the_last_answer_before_it():
@@ -53,7 +52,7 @@ def test_a_reward_is_for_the_last_answer_before_it():
         *said("3"),
         ended({"reward": -1}),
     ]
-    assert earned(stream) == ([0.75, 0.0, -1.0], 0)
+    assert found(stream) == ([0.75, 0.0, -1.0], 0)
 
 
 def test_concurrent_agents_earn_their_own_rewards():
@@ -64,16 +63,16 @@ def test_concurrent_agents_earn_their_own_rewards():
         ended({"reward": 1.0}, "left", "flow"),
         ended({"reward": 2.0}, "right", "flow"),
     ]
-    assert earned(stream) == ([1.0, 2.0], 0)
+    assert found(stream) == ([1.0, 2.0], 0)
 
 
 def test_a_reward_may_be_for_an_earlier_step():
     """The workflow names the step; the evaluator names a step, or a call by its number from either end."""
     step = ended({})
     stream = [*said("1"), step, *said("2"), ended({"reward": 1.0, "reward_step": step.UUID})]
-    assert earned(stream) == ([1.0, 0.0], 0)
-    assert earned(stream[:-1], named={step.UUID: 0.5, -1: 2.0, 0: 0.25}) == ([0.75, 2.0], 0)
-    assert earned(stream[:-1], named={stream[0].UUID: 3.0}) == ([3.0, 0.0], 0)
+    assert found(stream) == ([1.0, 0.0], 0)
+    assert found(stream[:-1], named={step.UUID: 0.5, -1: 2.0, 0: 0.25}) == ([0.75, 2.0], 0)
+    assert found(stream[:-1], named={stream[0].UUID: 3.0}) == ([3.0, 0.0], 0)
 
 
 @pytest.mark.parametrize(
@@ -90,7 +89,7 @@ def test_a_reward_may_be_for_an_earlier_step():
 def test_a_reward_that_cannot_be_credited_is_an_error(metadata, named, words):
     """A wrong step name or an invalid number is an error, because it would train on something else."""
     with pytest.raises(EvaluationError, match=words):
-        earned([*said("1"), ended(metadata)], named=named)
+        found([*said("1"), ended(metadata)], named=named)
 
 
 FIRST = call([user("1")], "a", ids=([1], [2]))
