@@ -80,7 +80,8 @@ class EvaluationRun:
             await session.builder.get_eval_callbacks() if self.config.write_output else ()
         )
         await _announce(callbacks, session.config, dataset, items, job_id)
-        session.announce(len(items))
+        for announce in session.on_pass:
+            announce(len(items))
         with callbacks.evaluation_context():
             kept = (current_pass().keeper or _KEEPS_NOTHING).of_pass(pass_index)
             played = await _play_all(session, items, kept, path, callbacks)

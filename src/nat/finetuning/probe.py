@@ -27,7 +27,7 @@ from nat.finetuning.runtime import LOADING, build_components
 from nat.finetuning.stage import Stage, playing_stage
 from nat.finetuning.trajectories.groups import records_of
 from nat.finetuning.trajectory_builder import EvalTrajectoryBuilderConfig
-from nat.finetuning.workflow_sessions import observed_rollouts, opened_remote, training_session
+from nat.finetuning.workflow_sessions import observe_rollouts, opened_remote, training_session
 from nat.rollout.server_watch import watched_servers
 from nat.rollout.session import in_pass, using_session
 from nat.runs.records import Finding, Phase
@@ -132,7 +132,7 @@ async def probe(
         await builder.probe_llms()
         llms = {name: (await builder.get_llm_provider(name)).description for name in builder.llm_names}
         session = stack.enter_context(using_session(training_session(plan, builder, remote)))
-        stack.enter_context(observed_rollouts(session, observe))
+        observe_rollouts(session, observe)
         observe(RolloutsBegun(Phase.TRAIN, plan.num_rollouts(stage).get(Phase.TRAIN)))
         began = monotonic()
         async with watched_servers(builder):

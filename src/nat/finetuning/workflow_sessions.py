@@ -1,6 +1,6 @@
 """Open the workflows of a run, each once: the training's and, if it differs, the validation's."""
 
-from contextlib import AbstractContextManager, AsyncExitStack
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 from nat.builder.builder import Builder, EvalBuilder
@@ -13,8 +13,8 @@ from nat.finetuning.events import Event, Observer, RolloutDone, RolloutsPlayed, 
 from nat.finetuning.plan import Plan
 from nat.finetuning.run_log import RunLog
 from nat.rollout.ray_workers import Workers, ray_workers
-from nat.rollout.remote import open_remote
-from nat.rollout.session import Remote, WorkflowSession, using_session
+from nat.rollout.remote import RemoteWorkflow, open_remote
+from nat.rollout.session import WorkflowSession, using_session
 from nat.rollout.traces import Traces
 
 
@@ -23,15 +23,15 @@ async def open_sessions(stack: AsyncExitStack, plan: Plan, builder: EvalBuilder,
     remote = await opened_remote(stack, plan, builder)
     sessions = [training_session(plan, builder, remote, traces)]
     if plan.validation is not None:
-        there = remote if isinstance(remote, Remote) else None
+        there = remote if isinstance(remote, RemoteWorkflow) else None
         sessions.append(await _validation_session(stack, plan, plan.validation, builder, there, traces))
     for session in sessions:
         stack.enter_context(using_session(session))
-        stack.enter_context(observed_rollouts(session, run.append))
+        observe_rollouts(session, run.append)
 
 
 def training_session(
-    plan: Plan, builder: EvalBuilder, remote: Remote | Workers | None, traces: Traces | None = None
+    plan: Plan, builder: EvalBuilder, remote: RemoteWorkflow | Workers | None, traces: Traces | None = None
 ) -> WorkflowSession:
     """The session of training rollouts, and of held-out ones unless they have a YAML of their own."""
     finetuning, given = plan.finetuning, plan.given
@@ -51,7 +51,7 @@ def training_session(
     )
 
 
-async def opened_remote(stack: AsyncExitStack, plan: Plan, builder: Builder) -> Remote | Workers | None:
+async def opened_remote(stack: AsyncExitStack, plan: Plan, builder: Builder) -> RemoteWorkflow | Workers | None:
     """The workflow at the run's endpoint, or in processes of its own; None for a workflow in this process.
 
     Raises:
@@ -72,12 +72,11 @@ async def opened_remote(stack: AsyncExitStack, plan: Plan, builder: Builder) -> 
                 hint="train on a server that both sides reach (`nat backend serve`), and ask it through an LLM of "
                 "_type openai in both YAMLs; docs/agents/served.md shows how",
             )
-    workflow = await stack.enter_async_context(open_remote(url, trains=True))
-    return Remote(workflow, timeout=plan.given.endpoint_timeout)
+    return await stack.enter_async_context(open_remote(url, trains=True, rollout_timeout=plan.given.endpoint_timeout))
 
 
 async def _validation_session(
-    stack: AsyncExitStack, plan: Plan, config: Config, builder: Builder, remote: Remote | None, traces: Traces
+    stack: AsyncExitStack, plan: Plan, config: Config, builder: Builder, remote: RemoteWorkflow | None, traces: Traces
 ) -> WorkflowSession:
     """The validation's workflow, with the trained model; a remote workflow stays remote."""
     llms = {name: await _served(name, llm, plan.config, builder) for name, llm in config.llms.items()}
@@ -111,9 +110,9 @@ async def _served(name: str, llm: LLMBaseConfig, training: Config, builder: Buil
     return served.model_copy(update={field: getattr(llm, field) for field in shared})
 
 
-def observed_rollouts(session: WorkflowSession, observe: Observer) -> AbstractContextManager[None]:
-    """Until the block ends, tell the observer of each rollout that ends."""
-    return session.on_rollout(
+def observe_rollouts(session: WorkflowSession, observe: Observer) -> None:
+    """Tell the observer of each rollout that ends."""
+    session.on_rollout.append(
         lambda rollout: observe(RolloutDone(None if rollout.error is None else str(rollout.error)))
     )
 

@@ -46,9 +46,10 @@ class RemoteFailure(Exception):
 class RemoteWorkflow:
     """One workflow at one URL; `ainvoke` publishes its steps into the rollout that is current."""
 
-    def __init__(self, endpoint: str, http: httpx.AsyncClient, *, trains: bool) -> None:
-        """With `trains`, the server must send whole steps."""
+    def __init__(self, endpoint: str, http: httpx.AsyncClient, *, trains: bool, timeout: float) -> None:
+        """With `trains`, the server must send whole steps; `timeout` is the limit of a rollout in seconds."""
         self.endpoint = endpoint
+        self.timeout = timeout
         self._http = http
         self._trains = trains
 
@@ -162,7 +163,7 @@ class RemoteWorkflow:
 
 @asynccontextmanager
 async def open_remote(
-    endpoint: str, *, trains: bool, transport: httpx.AsyncBaseTransport | None = None
+    endpoint: str, *, trains: bool, rollout_timeout: float = 300, transport: httpx.AsyncBaseTransport | None = None
 ) -> AsyncIterator[RemoteWorkflow]:
     """Connect to a served workflow and check it; `RemoteWorkflow.check` lists the errors."""
     key = os.environ.get(KEY_VARIABLE)
@@ -172,7 +173,7 @@ async def open_remote(
         headers=bearer(key),
         timeout=httpx.Timeout(None, connect=_CONNECT_SECONDS),  # the rollout's own deadline ends it
     ) as http:
-        workflow = RemoteWorkflow(endpoint.rstrip("/"), http, trains=trains)
+        workflow = RemoteWorkflow(endpoint.rstrip("/"), http, trains=trains, timeout=rollout_timeout)
         await workflow.check()
         yield workflow
 

@@ -7,7 +7,7 @@ import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -32,8 +32,6 @@ logger = logging.getLogger(__name__)
 
 Overrides = tuple[tuple[str, str], ...]
 Phase = Literal["train", "validation", "eval"]
-OnRollout = Callable[[Rollout], None]
-OnPass = Callable[[int], None]
 Choose = Callable[[Sequence[str]], Collection[str]]
 """Given the ids of a dataset's examples, those to play."""
 ScoreItems = Callable[[list[EvalInputItem]], Awaitable[EvalOutput]]
@@ -44,14 +42,6 @@ class PassComparison(Protocol):
     """Scores the answers of one pass together with others."""
 
     async def score(self, evaluator: str, items: list[EvalInputItem], score: ScoreItems) -> EvalOutput: ...
-
-
-@dataclass(frozen=True)
-class Remote:
-    """A workflow behind a URL, and the time limit of a rollout there."""
-
-    workflow: RemoteWorkflow
-    timeout: float
 
 
 class WorkflowSession:
@@ -70,7 +60,7 @@ class WorkflowSession:
         override: Overrides = (),
         training: bool = False,
         runtime_type: RuntimeTypeEnum = RuntimeTypeEnum.EVALUATE,
-        remote: Remote | Workers | None = None,
+        remote: RemoteWorkflow | Workers | None = None,
         replaced: ReplacedSampling | None = None,
         traces: Traces | None = None,
         examples: Mapping[str | None, Examples] | None = None,
@@ -83,17 +73,22 @@ class WorkflowSession:
         """
         self.config = config
         self.builder = builder
-        self.seed = config.finetuning.seed
-        self._endpoint = remote.workflow.endpoint if isinstance(remote, Remote) else None
-        self._config_file = config_file
+        self.traces = traces or Traces()
+        self.examples = dict(examples or {})
+        """What was read, by the file that replaces the configured dataset, or None."""
+        self.on_rollout: list[Callable[[Rollout], None]] = []
+        """Called when a rollout has ended, now or in an earlier process."""
+        self.on_pass: list[Callable[[int], None]] = []
+        """Called with the number of rollouts when a pass begins."""
+        self._endpoint = remote.endpoint if isinstance(remote, RemoteWorkflow) else None
+        self._config_file = config_file.resolve() if isinstance(config_file, Path) else config_file
         self._override = override
         self._training = training
         self._replaced = replaced
         self._runtime_type = runtime_type
-        self.traces = traces or Traces()
         self._slots = asyncio.Semaphore(config.eval.general.max_concurrency)
         deadline, option = config.eval.general.item_timeout, ITEM_TIMEOUT
-        if isinstance(remote, Remote) and (deadline is None or remote.timeout <= deadline):
+        if isinstance(remote, RemoteWorkflow) and (deadline is None or remote.timeout <= deadline):
             deadline, option = remote.timeout, ENDPOINT_TIMEOUT
         limit = "no time limit is set" if deadline is None else f"rollouts are ended after {deadline:g} s"
         self._limit, self._named_after = f"{limit} ({option})", named_after
@@ -102,17 +97,10 @@ class WorkflowSession:
         if isinstance(remote, Workers):
             self._play = remote.play
         else:
+            workflow = remote or Workflow(builder.get_workflow())
             self._play = partial(
-                run_rollout,
-                Workflow(builder.get_workflow()) if remote is None else remote.workflow,
-                deadline=deadline,
-                deadline_option=option,
-                runtime_type=runtime_type,
+                run_rollout, workflow, deadline=deadline, deadline_option=option, runtime_type=runtime_type
             )
-        self._passes = itertools.count()
-        self._listeners: list[tuple[OnRollout, OnPass | None]] = []
-        self.examples = dict(examples or {})
-        """What was read, by the file that replaces the configured dataset, or None."""
 
     @property
     def phase(self) -> Phase:
@@ -129,75 +117,45 @@ class WorkflowSession:
         """
         if override not in ((), self._override) or endpoint not in (None, self._endpoint):
             return False
-        if isinstance(config_file, Path) and isinstance(self._config_file, Path):
-            return config_file.resolve() == self._config_file.resolve()
+        if isinstance(config_file, Path):
+            return config_file.resolve() == self._config_file
         return config_file is self._config_file or config_file is self.config
 
     def begin_pass(self) -> int:
         """The number of a training pass, counted from 0; other passes have the number 0."""
-        return next(current_pass().numbers or self._passes) if self.phase == "train" else 0
+        return next(current_pass().numbers) if self.phase == "train" else 0
 
     def seed_of(self, item_id: str, pass_index: int) -> int:
         """The seed of an item's rollout: a new one in each training pass, the same one in all other passes."""
-        if self.phase == "train":
-            return training_seed(self.seed, pass_index, item_id)
-        return held_out_seed(self.seed, item_id)
+        seed = self.config.finetuning.seed
+        return training_seed(seed, pass_index, item_id) if self.phase == "train" else held_out_seed(seed, item_id)
 
-    async def run(
-        self,
-        item: EvalInputItem,
-        *,
-        seed: int | None,
-        generation: int = 0,
-    ) -> Rollout:
+    async def run(self, item: EvalInputItem, *, seed: int | None, generation: int = 0) -> Rollout:
         """Run one rollout as soon as there is a free slot; its failure is part of the record."""
         policy = CapturePolicy()
         if self._training:
             replaced = self._replaced if self.phase == "train" else None
             policy = CapturePolicy(logprobs=True, token_ids=True, seed=seed, replaced=replaced)
         async with self._slots:
-            with self._named_if_long(str(item.id)):
+            # In a thread, since an agent that never ends may block the event loop.
+            timer = threading.Timer(self._named_after, self._name_long, (str(item.id),))
+            timer.daemon = True
+            timer.start()
+            try:
                 rollout = await self._play(item, seed=seed, generation=generation, policy=policy)
+            finally:
+                timer.cancel()
         self.traces.ended(rollout, item.input_obj, is_judged=self._runtime_type is RuntimeTypeEnum.EVALUATE)
         self.ended(rollout)
         return rollout
 
-    @contextmanager
-    def _named_if_long(self, example: str) -> Iterator[None]:
-        """From a thread, since an agent that never ends may block the event loop."""
-
-        def name() -> None:
-            if self._first_long.acquire(blocking=False):
-                logger.warning("example %s has been playing for %.0f s; %s", example, self._named_after, self._limit)
-
-        timer = threading.Timer(self._named_after, name)
-        timer.daemon = True
-        timer.start()
-        try:
-            yield
-        finally:
-            timer.cancel()
-
     def ended(self, rollout: Rollout) -> None:
-        """Tell the listeners that a rollout has ended, now or in an earlier process."""
-        for on_rollout, _ in tuple(self._listeners):
-            on_rollout(rollout)
+        for listen in self.on_rollout:
+            listen(rollout)
 
-    def announce(self, rollouts: int) -> None:
-        """Tell the listeners that a pass of `rollouts` rollouts begins."""
-        for _, on_pass in tuple(self._listeners):
-            if on_pass is not None:
-                on_pass(rollouts)
-
-    @contextmanager
-    def on_rollout(self, callback: OnRollout, on_pass: OnPass | None = None) -> Iterator[None]:
-        """Until the block ends, call `callback` after each rollout and `on_pass` with the length of each pass."""
-        entry = (callback, on_pass)
-        self._listeners.append(entry)
-        try:
-            yield
-        finally:
-            self._listeners.remove(entry)
+    def _name_long(self, example: str) -> None:
+        if self._first_long.acquire(blocking=False):
+            logger.warning("example %s has been playing for %.0f s; %s", example, self._named_after, self._limit)
 
 
 @dataclass(frozen=True)
@@ -212,8 +170,8 @@ class Pass:
     """Chooses the examples to play; None for all."""
     comparison: PassComparison | None = None
     """Scores its answers together with others."""
-    numbers: Iterator[int] | None = None
-    """Numbers of the training passes from here on, which decide their seeds; None counts those of a session."""
+    numbers: Iterator[int] = field(default_factory=itertools.count)
+    """Numbers of the training passes from here on, which decide their seeds."""
     keeper: Keeper | None = None
     """Keeps what its passes finish."""
     run: object = None
@@ -242,7 +200,7 @@ def in_pass(**changes: Any) -> Iterator[None]:
 @contextmanager
 def using_session(session: WorkflowSession) -> Iterator[WorkflowSession]:
     """Let evaluations inside the block use this session if it serves their config; blocks can be nested."""
-    with in_pass(sessions=(session, *current_pass().sessions)):
+    with in_pass(sessions=(session, *current_pass().sessions), numbers=itertools.count()):
         yield session
 
 
@@ -251,9 +209,8 @@ def current_session(
 ) -> WorkflowSession | None:
     """The innermost session in use that serves this config, None if there is none."""
     endpoint = None if endpoint is None else endpoint.rstrip("/")
-    return next(
-        (session for session in current_pass().sessions if session.serves(config_file, override, endpoint)), None
-    )
+    serving = (each for each in current_pass().sessions if each.serves(config_file, override, endpoint))
+    return next(serving, None)
 
 
 @asynccontextmanager
@@ -274,10 +231,10 @@ async def opened_session(
     async with AsyncExitStack() as stack:
         tracing = opened_traces(config.general.telemetry.tracing, workflow=config.workflow.type)
         traces = await stack.enter_async_context(tracing)
-        remote: Remote | Workers | None = None
+        remote: RemoteWorkflow | Workers | None = None
         if endpoint is not None:
-            opened = await stack.enter_async_context(open_remote(endpoint, trains=False))
-            remote = Remote(opened, timeout=endpoint_timeout)
+            opening = open_remote(endpoint, trains=False, rollout_timeout=endpoint_timeout)
+            remote = await stack.enter_async_context(opening)
         rollouts = config.eval.general.rollouts if endpoint is None else None
         check_installed(rollouts)
         here = endpoint is None and rollouts is None

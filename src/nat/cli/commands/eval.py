@@ -63,8 +63,9 @@ async def _evaluate(config: EvaluationRunConfig, steps: StepDisplay) -> Evaluati
         config.config_file, config.override, endpoint=config.endpoint, endpoint_timeout=config.endpoint_timeout
     ) as session:
         steps.begin("playing and scoring rollouts", after=SLOW_SECONDS)
-        with session.on_rollout(lambda rollout: steps.advance(failed=rollout.failed), steps.expect):
-            return await EvaluationRun(config).run_and_evaluate(session_manager=session)
+        session.on_rollout.append(lambda rollout: steps.advance(failed=rollout.failed))
+        session.on_pass.append(steps.expect)
+        return await EvaluationRun(config).run_and_evaluate(session_manager=session)
 
 
 def summary_text(output: EvaluationRunOutput, seconds: float) -> str:
