@@ -10,6 +10,7 @@ would be trained twice; a commit costs one fsync, and there are a few of them in
 
 import errno
 import sqlite3
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
@@ -23,7 +24,6 @@ from pydantic import BaseModel, ValidationError
 from nat.data_models.rollout_failure import FirstFailure
 from nat.errors import JournalError, findings_of
 from nat.files import storage_failure
-from nat.runs.packed_rows import pack_rows, unpack_rows
 from nat.runs.records import (
     BestEpoch,
     EpochRecord,
@@ -65,6 +65,8 @@ CREATE TABLE kept (
     record BLOB NOT NULL, PRIMARY KEY (phase, epoch, pass, evaluator, item));
 """
 
+_LEVEL = 1
+"""Of zlib; higher levels save a few percent and take several times as long."""
 _PHASE = "phase/"
 """Names of the facts about phases begin with it."""
 _ERRNO = {"FULL": errno.ENOSPC, "IOERR": errno.EIO, "READONLY": errno.EACCES, "CANTOPEN": errno.EACCES}
@@ -254,11 +256,11 @@ class Journal:
         def row(record: RolloutRecord) -> tuple[str | int | float | bytes | None, ...]:
             if (failure := first_failure(record, phase, epoch)) is not None:
                 failures.setdefault(without_surrogates(failure.way), failure)
-            rows = pack_rows(record.rows) if record.rows else None
-            rest = record if rows is None else record.model_copy(update={"rows": []})
+            rows = record.model_dump_json(include={"rows"}, exclude_defaults=True)
+            rest = record.model_copy(update={"rows": []})
             example_id, text = without_surrogates(record.example_id), _line(rest, exclude_defaults=True)
-            left_out = record.left_out and record.left_out.value
-            return phase.value, epoch, example_id, record.generation, record.reward, left_out, text, rows
+            left_out, packed = record.left_out and record.left_out.value, zlib.compress(rows.encode(), _LEVEL)
+            return phase.value, epoch, example_id, record.generation, record.reward, left_out, text, packed
 
         with self._file.transaction() as connection:
             cursor = connection.executemany(
@@ -443,9 +445,8 @@ class Journal:
         self, phase: Phase, epoch: int, example_id: str | None = None, generation: int | None = None
     ) -> Iterator[RolloutRecord]:
         """One at a time, by example and generation, to save memory; of all examples and generations, or of one."""
-        for text, packed in self._rollouts(phase, epoch, example_id, generation):
-            record = self._read(RolloutRecord, text)
-            yield record if packed is None else record.model_copy(update={"rows": unpack_rows(packed)})
+        lines = self.rollout_lines(phase, epoch, example_id, generation)
+        return (self._read(RolloutRecord, line) for line in lines)
 
     def some_rollouts(self, phase: Phase, epoch: int, most: int) -> Iterator[RolloutRecord]:
         """Like `rollouts`; of an epoch that has more than `most`, about so many: all of some examples."""
@@ -493,23 +494,19 @@ class Journal:
         for (text,) in self._file.select(query, phase.value, epoch):
             yield self._read(RolloutRecord, text)
 
-    def rollout_lines(self, phase: Phase, epoch: int) -> Iterator[str]:
-        """Like `rollouts`, each as one line of JSON."""
-        for text, packed in self._rollouts(phase, epoch):
-            rows = RolloutRecord(example_id="", generation=0, rows=[] if packed is None else unpack_rows(packed))
-            own = rows.model_dump_json(include={"rows"}, exclude_defaults=True)
-            yield text if packed is None else f"{text[:-1]},{own[1:]}"
-
-    def _rollouts(
+    def rollout_lines(
         self, phase: Phase, epoch: int, example_id: str | None = None, generation: int | None = None
-    ) -> Iterator[tuple[str, bytes | None]]:
-        """Records and packed rows. Shorter ids come first, so that row 2 is before row 10."""
+    ) -> Iterator[str]:
+        """Like `rollouts`, each as one line of JSON. Shorter ids come first, so that row 2 is before row 10."""
         key = {"phase": phase.value, "epoch": epoch, "example_id": example_id, "generation": generation}
         given = {column: value for column, value in key.items() if value is not None}
         # Of one example, SQLite would scan the whole index `outcomes` for the longer order.
         order = "length(example_id), example_id, generation" if example_id is None else "generation"
         where = " AND ".join(f"{column} = ?" for column in given)
-        return self._file.select(f"SELECT record, rows FROM rollouts WHERE {where} ORDER BY {order}", *given.values())  # noqa: S608 - our own names
+        query = f"SELECT record, rows FROM rollouts WHERE {where} ORDER BY {order}"  # noqa: S608 - our own names
+        for text, packed in self._file.select(query, *given.values()):
+            rows = zlib.decompress(packed).decode()
+            yield text if rows == "{}" else f"{text[:-1]},{rows[1:]}"
 
     def _fact(self, kind: type[M], name: str) -> M | None:
         return self._one(kind, "SELECT record FROM facts WHERE name = ?", name)
