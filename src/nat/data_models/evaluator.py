@@ -62,36 +62,6 @@ class EvalInput(BaseModel):
     eval_input_items: list[EvalInputItem]
 
 
-class ComparisonFacts(BaseModel):
-    """Of a score that compares generations, how the order mattered; an epoch adds these up.
-
-    A group's numbers are spread evenly over its scores, so they need not be whole.
-    """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    reused: float = 0.0
-    """Groups that had been judged before."""
-    pairs: float = 0.0
-    """Pairs of answers that were judged in both orders."""
-    for_first: float = 0.0
-    """In how many of these judgements the earlier answer was better, less those in which the later one was."""
-    flipped: float = 0.0
-    """Pairs whose better answer changed with the order."""
-
-    def __add__(self, other: "ComparisonFacts") -> "ComparisonFacts":
-        return ComparisonFacts(**{name: value + getattr(other, name) for name, value in self})
-
-    def shared_by(self, count: int) -> "ComparisonFacts":
-        """The part of one of `count` scores."""
-        return ComparisonFacts(**{name: value / count for name, value in self})
-
-    @property
-    def position_bias(self) -> float | None:
-        """1 if the earlier answer always wins, -1 if the later one does; None without a pair."""
-        return self.for_first / (2 * self.pairs) if self.pairs else None
-
-
 class EvalOutputItem(BaseModel):
     """The score of one item; an item that could not be scored has `score` None and an `error`."""
 
@@ -110,8 +80,8 @@ class EvalOutputItem(BaseModel):
     """Rewards of single steps, by the number of an LLM call (from 0, or -1 for the last) or by a step's UUID. With
     `finetuning.reward_function.credit` they are trained on instead of the score, which is still reported."""
 
-    comparison: ComparisonFacts | None = None
-    """Set if the score compares the generations of an example, so that it says nothing about other examples."""
+    relative: bool = False
+    """True if the score compares the generations of an example, so that it says nothing about other examples."""
 
     @property
     def cause(self) -> str:

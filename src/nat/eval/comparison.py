@@ -9,7 +9,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Sequence
 
-from nat.data_models.evaluator import ComparisonFacts, EvalInputItem, EvalOutput, EvalOutputItem
+from nat.data_models.evaluator import EvalInputItem, EvalOutput, EvalOutputItem
 from nat.eval.scoring import average, unscored
 from nat.rollout.session import ScoreItems, current_pass
 from nat.wire.rewards import equal
@@ -25,10 +25,7 @@ async def compared(evaluator: str, items: list[EvalInputItem], score: ScoreItems
     """The scores of a pass by an evaluator that compares generations, in the current comparison."""
     comparison = current_pass().comparison
     output = await (score(items) if comparison is None else comparison.score(evaluator, items, score))
-    marked = [
-        item if item.comparison else item.model_copy(update={"comparison": ComparisonFacts()})
-        for item in output.eval_output_items
-    ]
+    marked = [item.model_copy(update={"relative": True}) for item in output.eval_output_items]
     return output.model_copy(update={"eval_output_items": marked})
 
 
@@ -102,6 +99,5 @@ def _preference(item: EvalInputItem, before: EvalOutputItem, after: EvalOutputIt
         return (after if after.score is None else before).model_copy(update={"id": item.id, "score": None})
     scores = [float(before.score), float(after.score)]
     preferred = AS_GOOD if equal(scores) else float(scores[1] > scores[0])
-    facts = (before.comparison or ComparisonFacts()) + (after.comparison or ComparisonFacts())
     reasoning = {"before": before.score, "after": after.score, "why": after.reasoning}
-    return EvalOutputItem(id=item.id, score=preferred, reasoning=reasoning, comparison=facts)
+    return EvalOutputItem(id=item.id, score=preferred, reasoning=reasoning)

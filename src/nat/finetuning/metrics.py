@@ -13,7 +13,6 @@ from statistics import fmean, pstdev
 from types import MappingProxyType
 from typing import Any
 
-from nat.data_models.evaluator import ComparisonFacts
 from nat.data_models.finetuning import Trajectory
 from nat.data_models.score import mean
 from nat.finetuning.trajectories.groups import has_signal, mean_reward, reward_spread
@@ -54,10 +53,7 @@ EPOCH: Mapping[str, str] = {
     "reward/whole_lowest": "Share of the other rollouts that have it, if any rollout is truncated.",
     "reward/beside_<evaluator>": "Mean score of the rollouts by an evaluator that is not the reward.",
     RELATIVE: "1 if the scores compare the generations of an example, so that their mean says nothing about progress; "
-    "absent otherwise. The next two metrics exist only then.",
-    "reward/position_bias": "How much more often the judge prefers the earlier of two answers than the later one, "
-    "of pairs judged in both orders: from -1 to 1, and 0 is ideal.",
-    "reward/order_flips": "Share of these pairs whose better answer changes with the order; 0 is ideal.",
+    "absent otherwise.",
     PRICE: "What the calls of agent and evaluators cost in the epoch, by `finetuning.budget.prices`.",
     "rollout/failed": "Share of rollouts that raised an error, timed out or got no score.",
     "rollout/failed_calls": "Failed attempts at an LLM call, per rollout, failed rollouts included.",
@@ -156,7 +152,7 @@ def metrics_of_rollouts(records: Sequence[RolloutRecord]) -> dict[str, float]:
         **_noise(groups),
         **_of_limits(groups),
         "reward/length_correlation": _length_correlation(groups),
-        **_comparisons(records),
+        **({RELATIVE: 1.0} if any(record.relative for record in records) else {}),
         **{f"reward/beside_{name}": score for name, score in scores_beside(records).items()},
     }
     return {name: float(value) for name, value in known.items() if value is not None}
@@ -361,14 +357,6 @@ def _said(message: Mapping[str, Any]) -> tuple[str, ...]:
     calls = message.get("tool_calls") or ()
     functions = [str(call.get("function")) for call in calls if isinstance(call, Mapping)]
     return str(message.get("role")), str(message.get("content")), *functions
-
-
-def _comparisons(records: Sequence[RolloutRecord]) -> dict[str, float | None]:
-    """How the order mattered to scores that compare generations; empty for other scores."""
-    known = [record.comparison for record in records if record.comparison is not None]
-    total = sum(known, ComparisonFacts())
-    flips = {"reward/position_bias": total.position_bias, "reward/order_flips": total.flipped / (total.pairs or 1)}
-    return ({RELATIVE: 1.0} if known else {}) | (flips if total.position_bias is not None else {})
 
 
 def _score(record: RolloutRecord) -> float:

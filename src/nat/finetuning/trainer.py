@@ -431,7 +431,7 @@ class EpochTrainer(Trainer):
         Those are not the current ones if the epoch was played ahead. Scores that compare generations with each other
         measure no weights, nor do the rewards of a file.
         """
-        relative = any(record.comparison is not None for record in played.records)
+        relative = any(record.relative for record in played.records)
         if self.run_config.max_staleness or relative or not played.played:
             return
         given, number, measure = self.run_config.run_configuration, played.epoch, BestMeasure.TRAINING

@@ -130,10 +130,9 @@ def read_rollout(content: bytes) -> Rollout | None:
 
 def _score_bytes(score: EvalOutputItem, used: Mapping[str, LLMUsage]) -> bytes | None:
     """A score without secrets; None if JSON cannot hold it."""
-    fields = dict(score) | {"comparison": score.comparison and score.comparison.model_dump()}
     try:
         content = redact_json(
-            to_json({"score": fields, "usage": used}, fallback=repr, inf_nan_mode="constants").decode()
+            to_json({"score": dict(score), "usage": used}, fallback=repr, inf_nan_mode="constants").decode()
         )
     except ValueError:
         return None

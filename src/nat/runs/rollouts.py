@@ -9,7 +9,6 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from nat.data_models import rollout_failure
-from nat.data_models.evaluator import ComparisonFacts
 from nat.data_models.llm_usage import LLMUsage, added
 from nat.data_models.rollout_failure import FailureCount, FirstFailure, counted
 from nat.runs.records import Phase, PurposeUsage, RunRecord, after_epoch, epoch_number
@@ -129,8 +128,8 @@ class RolloutRecord(BaseModel):
     """The evaluator's explanation of the score; any JSON."""
     scores_beside: dict[str, float] = {}
     """Scores by evaluators that are not the reward, by their names; those that gave it none are absent."""
-    comparison: ComparisonFacts | None = None
-    """Set if the score compares the generations of an example."""
+    relative: bool = False
+    """True if the score compares the generations of an example."""
     num_calls: int | None = Field(default=0, ge=0)
     """LLM calls, those of other functions and models included; None if the builder keeps no records of its rollouts."""
     num_failed_calls: int = Field(default=0, ge=0)

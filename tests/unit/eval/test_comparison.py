@@ -1,8 +1,6 @@
 import asyncio
 
-import pytest
-
-from nat.data_models.evaluator import ComparisonFacts, EvalInputItem, EvalOutput, EvalOutputItem
+from nat.data_models.evaluator import EvalInputItem, EvalOutput, EvalOutputItem
 from nat.eval.comparison import AgainstFirst, SidePasses, compared
 from nat.rollout.session import in_pass
 
@@ -26,8 +24,7 @@ class Ranks:
         for item in given:
             others = [other.output_obj for other in given if other.example == item.example and other is not item]
             score = sum(other < item.output_obj for other in others) / len(others) if others else None
-            facts = ComparisonFacts(reused=1)
-            scored.append(EvalOutputItem(id=item.id, score=score, reasoning="r", error="alone", comparison=facts))
+            scored.append(EvalOutputItem(id=item.id, score=score, reasoning="r", error="alone"))
         return EvalOutput(average_score=None, eval_output_items=scored)
 
 
@@ -59,7 +56,7 @@ async def test_held_out_answers_are_compared_with_those_from_before_training():
         with in_pass(comparison=AgainstFirst(first, before_training=False)):
             after = await compared("judge", items({"a": 3, "b": 1, "c": 2}), score)
         assert scores(after) == {"a": 1, "b": 0, "c": 0.5}
-    assert after.eval_output_items[0].comparison.reused == 2
+    assert after.eval_output_items[0].relative
     assert after.eval_output_items[0].reasoning == {"before": 0.0, "after": 1.0, "why": "r"}
 
 
@@ -89,12 +86,4 @@ async def test_without_other_passes_an_evaluation_compares_its_own_repetitions()
         )
 
     output = await compared("judge", items({"a": 1}), plain)
-    assert output.eval_output_items[0].comparison == ComparisonFacts()
-
-
-@pytest.mark.parametrize("pairs", [0.0, 4.0])
-def test_facts_add_up(pairs):
-    """The parts of a group's scores sum to the group; without pairs there is no bias to speak of."""
-    facts = ComparisonFacts(reused=2, pairs=pairs, for_first=pairs)
-    assert sum((facts.shared_by(4) for _ in range(4)), ComparisonFacts()) == facts
-    assert facts.position_bias == (0.5 if pairs else None)
+    assert output.eval_output_items[0].relative

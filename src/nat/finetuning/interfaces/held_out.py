@@ -122,7 +122,7 @@ def held_out_records(output: EvaluationRunOutput, reward: RewardFunctionConfig |
             lost = {} if score is None else outcome.no_score(score)
             own = facts | lost | {"reward": None if reward is None else reward.failed_score}
         else:
-            own = facts | {"reward": float(score.score), "reasoning": score.reasoning, "comparison": score.comparison}
+            own = facts | {"reward": float(score.score), "reasoning": score.reasoning, "relative": score.relative}
         record = outcome.recorded(item, repetitions[item.example], **own)
         found.append(record.model_copy(update={"example_id": item.example}))
         repetitions[item.example] += 1

@@ -78,7 +78,7 @@ def scored(
         "left_out": chosen.cause,
         "reward": reward,
         "reasoning": score.reasoning,
-        "comparison": score.comparison,
+        "relative": score.relative,
         "untrainable_calls": _by_function((s.function, ", ".join(s.call.untrainable_by)) for s in chosen.untrainable),
         "untempered_calls": _by_function((s.function, f"temperature={s.call.temperature:g}") for s in raw),
     }

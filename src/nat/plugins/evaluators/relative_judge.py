@@ -1,9 +1,7 @@
 """`relative_judge`: a model scores the generations of an example against each other, by a rubric."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from hashlib import sha256
-from itertools import combinations
 from random import Random
 from typing import Any, Literal
 
@@ -12,7 +10,7 @@ from pydantic import Field, field_validator
 from nat.builder.builder import EvalBuilder
 from nat.builder.evaluator import EvaluatorInfo
 from nat.data_models.component_ref import LLMRef
-from nat.data_models.evaluator import ComparisonFacts, EvalInputItem, EvalOutputItem, EvaluatorBaseConfig
+from nat.data_models.evaluator import EvalInputItem, EvalOutputItem, EvaluatorBaseConfig
 from nat.errors import EvaluationError
 from nat.eval.evaluator.group_evaluator import GroupEvaluator
 from nat.plugins.evaluators.attempts import (
@@ -32,10 +30,8 @@ TIE = 0.5
 """The score of attempts that are all the same, which no judge has to see."""
 MAX_GROUP = 8
 """Attempts in one call; further ones are judged in further calls, each with one attempt of the first call."""
-BOTH_ORDERS = 0.1
-"""Share of the groups that are judged a second time in reversed order, to measure what the order does; their scores are
-the mean of both. Pairs always are."""
 _PAIR = 2
+"""So many attempts are judged a second time in reversed order, and the mean of both scores counts."""
 _RESPONSE_FORMAT = {
     "type": "json_schema",
     "json_schema": {"name": "scores", "strict": True, "schema": SCHEMA},
@@ -130,14 +126,6 @@ async def ask_for_scores(ask: Ask, messages: Sequence[Message], count: int, code
         raise EvaluationError(f"the judge gave no valid scores in two replies: {error.message}") from error
 
 
-@dataclass(frozen=True)
-class Judged:
-    """The scores of different attempts, and how the order mattered."""
-
-    scores: Sequence[AttemptScore]
-    facts: ComparisonFacts = field(default_factory=ComparisonFacts)
-
-
 class RelativeJudge(GroupEvaluator):
     """Scores attempts against each other by a model. Attempts with the same text get the same score."""
 
@@ -145,7 +133,7 @@ class RelativeJudge(GroupEvaluator):
         super().__init__(config.max_concurrency, "relative_judge")
         self._config = config
         self._ask = ask
-        self._known: dict[str, Judged] = {}
+        self._known: dict[str, Sequence[AttemptScore]] = {}
 
     async def evaluate_group(self, items: Sequence[EvalInputItem]) -> Sequence[EvalOutputItem]:
         """The scores of the attempts at one task.
@@ -159,79 +147,55 @@ class RelativeJudge(GroupEvaluator):
         transcripts = [transcript(item, self._config.judged) for item in items]
         different = sorted(set(transcripts), key=str)
         judged = await self._judged(shown(items[0].input_obj), different)
-        facts = judged.facts.shared_by(len(items))
-        scores = [judged.scores[different.index(each)] for each in transcripts]
+        scores = [judged[different.index(each)] for each in transcripts]
         return [
-            EvalOutputItem(id=item.id, score=found.score, reasoning=found.why, comparison=facts)
+            EvalOutputItem(id=item.id, score=found.score, reasoning=found.why, relative=True)
             for item, found in zip(items, scores, strict=True)
         ]
 
-    async def _judged(self, task: str, attempts: Sequence[Transcript]) -> Judged:
+    async def _judged(self, task: str, attempts: Sequence[Transcript]) -> Sequence[AttemptScore]:
         """Scores of attempts that differ, from the judge or from a call before."""
         if len(attempts) == 1:
-            return Judged([AttemptScore(score=TIE, why="all attempts are the same")])
+            return [AttemptScore(score=TIE, why="all attempts are the same")]
         text = "\0".join([task, *map(str, attempts)])
         key = sha256(text.encode(errors="replace")).hexdigest()
-        if (known := self._known.get(key)) is not None:
-            return known
-        rng = Random(f"{self._config.seed} {key}")
-        judged = await self._in_calls(task, attempts, rng)
-        self._known[key] = Judged(judged.scores, ComparisonFacts(reused=1))
-        return judged
+        if key not in self._known:
+            self._known[key] = await self._in_calls(task, attempts, Random(f"{self._config.seed} {key}"))
+        return self._known[key]
 
-    async def _in_calls(self, task: str, attempts: Sequence[Transcript], rng: Random) -> Judged:
+    async def _in_calls(self, task: str, attempts: Sequence[Transcript], rng: Random) -> Sequence[AttemptScore]:
         """Judge in as many calls as it takes; the attempt in the middle of the first call is in all of them."""
         found = dict[int, AttemptScore]()
         lengths = [min(len(str(attempt)), MAX_CHARS // 2) for attempt in attempts]
         rest = rng.sample(range(len(attempts)), len(attempts))
-        twice = len(attempts) == _PAIR or rng.random() < BOTH_ORDERS
-        facts, anchors, room = ComparisonFacts(), list[int](), MAX_CHARS
+        anchors, room = list[int](), MAX_CHARS
         while rest:
             more = taken(rest, lengths, count=MAX_GROUP - len(anchors), room=room)
             order = rng.sample([*anchors, *more], len(anchors) + len(more))
-            judged = await self._in_order(task, [attempts[number] for number in order], rng, twice=twice)
-            own = dict(zip(order, judged.scores, strict=True))
+            judged = await self._in_order(task, [attempts[number] for number in order], rng)
+            own = dict(zip(order, judged, strict=True))
             for anchor in anchors:
                 own = {n: on_scale(score, anchor=own[anchor], known=found[anchor]) for n, score in own.items()}
-            found, facts, rest = own | found, facts + judged.facts, rest[len(more) :]
+            found, rest = own | found, rest[len(more) :]
             if not anchors:
                 anchors = [middle(own)]
                 room -= lengths[anchors[0]]
-        return Judged([found[number] for number in range(len(attempts))], facts)
+        return [found[number] for number in range(len(attempts))]
 
-    async def _in_order(self, task: str, attempts: Sequence[Transcript], rng: Random, *, twice: bool) -> Judged:
-        """Judge the attempts in this order, and perhaps in the reversed one; the mean of both scores counts."""
+    async def _in_order(self, task: str, attempts: Sequence[Transcript], rng: Random) -> Sequence[AttemptScore]:
+        """Judge the attempts in this order, and a pair in the reversed one, too."""
         forward = await self._in_a_call(task, attempts, rng)
-        if not twice:
+        if len(attempts) != _PAIR:
             return forward
-        reversed_ = await self._in_a_call(task, attempts[::-1], rng)
-        backward = reversed_.scores[::-1]
-        facts = forward.facts + reversed_.facts
-        facts += order_facts([each.score for each in forward.scores], [each.score for each in backward])
-        means = [
+        backward = (await self._in_a_call(task, attempts[::-1], rng))[::-1]
+        return [
             AttemptScore(score=(first.score + second.score) / 2, why=first.why)
-            for first, second in zip(forward.scores, backward, strict=True)
+            for first, second in zip(forward, backward, strict=True)
         ]
-        return Judged(means, facts)
 
-    async def _in_a_call(self, task: str, attempts: Sequence[Transcript], rng: Random) -> Judged:
+    async def _in_a_call(self, task: str, attempts: Sequence[Transcript], rng: Random) -> Sequence[AttemptScore]:
         messages, code = prompt(task, attempts, rubric=self._config.rubric, rng=rng)
-        return Judged(await ask_for_scores(self._ask, messages, len(attempts), code))
-
-
-def order_facts(forward: Sequence[float], backward: Sequence[float]) -> ComparisonFacts:
-    """Compare the scores of attempts shown in their order with those shown in the reversed order.
-
-    Both lists have the scores in the same order of attempts.
-    """
-    pairs = list(combinations(range(len(forward)), 2))
-    for_first = sum(_sign(forward[a] - forward[b]) - _sign(backward[a] - backward[b]) for a, b in pairs)
-    flipped = sum(_sign(forward[a] - forward[b]) * _sign(backward[a] - backward[b]) < 0 for a, b in pairs)
-    return ComparisonFacts(pairs=len(pairs), for_first=for_first, flipped=flipped)
-
-
-def _sign(difference: float) -> int:
-    return (difference > 0) - (difference < 0)
+        return await ask_for_scores(self._ask, messages, len(attempts), code)
 
 
 def taken(order: Iterable[int], lengths: Sequence[int], *, count: int, room: int) -> list[int]:
