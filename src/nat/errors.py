@@ -239,44 +239,17 @@ def findings_of(error: "ValidationError") -> list[RecordError]:
         return [RecordError("", f"{count} errors in {error.title}, too many to list")]
     found = error.errors(include_url=False, include_input=False)
     return [
-        RecordError(".".join(excerpt(str(part), _PLACE_CHARS) for part in each["loc"]), expected(each))
+        RecordError(".".join(excerpt(str(part), _PLACE_CHARS) for part in each["loc"]), problem_of(each))
         for each in found
     ]
 
 
-LIST, MAPPING = "a list", "a mapping of keys to values"
-_KINDS = {
-    "int": "a whole number",
-    "float": "a number",
-    "finite_number": "a finite number",
-    "bool": "true or false",
-    "string_type": "a text",
-    "path_type": "a path",
-    "list": LIST,
-    "tuple": LIST,
-    "dict": MAPPING,
-    "model": MAPPING,
-    "greater_than_equal": "a number of at least {ge:.10g}",
-    "greater_than": "a number above {gt:.10g}",
-    "less_than_equal": "a number of at most {le:.10g}",
-    "less_than": "a number below {lt:.10g}",
-    "too_short": "at least {min_length} in the list",
-    "too_long": "at most {max_length} in the list",
-    "string_pattern_mismatch": "a text that matches {pattern}",
-}
-"""What is wanted, by the longest beginning of an error's type; the braces are pydantic's facts."""
-
-
-def expected(error: Mapping[str, Any]) -> str:
-    """`expected a whole number`, for one of pydantic's errors; the text of a validator as it is."""
-    kind, text = error["type"], str(error["msg"])
-    if kind in {"missing", "extra_forbidden"}:
-        return "this key is required" if kind == "missing" else "unknown key"
-    beginnings = [each for each in _KINDS if kind.startswith(each)]
-    if beginnings:
-        wanted = _KINDS[max(beginnings, key=len)].format(**error.get("ctx", {}))
-        return f"expected {wanted}".replace("text that matches ^https?://", "URL that begins with http:// or https://")
-    return re.sub(r"^(Value|Assertion) error, ", "", text.replace("Input should be ", "expected "))
+def problem_of(error: Mapping[str, Any]) -> str:
+    """One of pydantic's errors without its word for the value, such as `should be a valid integer`."""
+    if error["type"] in {"missing", "extra_forbidden"}:
+        return "this key is required" if error["type"] == "missing" else "unknown key"
+    text = re.sub(r"a valid dictionary( or instance of \w+)?", "a mapping of keys to values", str(error["msg"]))
+    return re.sub(r"^(Value error, |Assertion error, |Input (?=should ))", "", text)
 
 
 def traceback_of(error: BaseException) -> str:
@@ -324,12 +297,6 @@ def did_you_mean_path(path: "Path") -> str:
         return ""
     found = difflib.get_close_matches(path.name, sorted(beside), n=1, cutoff=0.7)
     return f". Did you mean '{path.parent / found[0]}'?" if found else ""
-
-
-def not_utf8(error: UnicodeDecodeError) -> str:
-    """Where a file's bytes are in another encoding: `line 3: byte 0xfc is not UTF-8`."""
-    line = error.object.count(b"\n", 0, error.start) + 1
-    return f"line {line}: byte 0x{error.object[error.start]:02x} is not UTF-8"
 
 
 def one_of(known: Iterable[str]) -> str:

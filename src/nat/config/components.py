@@ -1,6 +1,6 @@
 """The sections of a YAML that hold components: the class of each, and the references between them."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -10,8 +10,8 @@ from nat.config.findings import KeyPath, preview
 from nat.data_models.common import TypedBaseModel
 from nat.data_models.component_ref import ComponentGroup, ComponentRef, TrainedLLMRef, UntrainedLLMRef
 from nat.data_models.config import Config
-from nat.errors import RegistryError, did_you_mean, one_of
-from nat.registry.catalog import Catalog
+from nat.errors import RegistryError, one_of
+from nat.registry.catalog import current_catalog
 
 NAMED_SECTIONS: dict[KeyPath, ComponentGroup] = {
     ("llms",): ComponentGroup.LLMS,
@@ -45,45 +45,26 @@ def names_in(tree: Any) -> dict[str, list[str] | None]:
     }
 
 
-def chooser(
-    catalog: Catalog, *, imports_failed: bool
-) -> Callable[[type[TypedBaseModel], Any], type[TypedBaseModel] | None]:
-    """The function that chooses the class of a raw component by its `_type`; None where no choice is to be made.
-
-    If imports failed, an unknown type that resembles no known one is not an error of its own: it raises `of_import`.
-    """
-
-    def choose(base: type[TypedBaseModel], raw: Any) -> type[TypedBaseModel] | None:
-        if (group := catalog.group_of(base)) is None:
-            return None
-        known = catalog.components[group]
-        if not isinstance(raw, dict):
-            advice = f"write {{_type: {raw}}}" if isinstance(raw, str) and known.has(raw) else None
-            advice = advice or f"the types are {one_of(known.names())}"
-            raise _error(f"expected a mapping with the key _type, got {preview(raw)}; {advice}")
-        name = TypedBaseModel.discriminator(raw)
+def choose(base: type[TypedBaseModel], raw: Any) -> type[TypedBaseModel] | None:
+    """The class of a raw component by its `_type`; None where no choice is to be made."""
+    if (group := current_catalog().group_of(base)) is None:
+        return None
+    known = current_catalog().components[group]
+    if not isinstance(raw, dict):
+        types = f"the types are {one_of(known.names())}"
+        raise _error(f"expected a mapping with the key _type, got {preview(raw)}; {types}")
+    name = TypedBaseModel.discriminator(raw)
+    try:
         if name is None:
-            seen = "this key is required" if "_type" not in raw else f"expected a name, got {preview(raw['_type'])}"
-            raise _at_type(base, raw, _error(f"{seen}. Registered: {one_of(known.names())}"))
-        try:
-            return known.get(name).config_type
-        except RegistryError as error:
-            expected_of_import = imports_failed and not did_you_mean(name, known.names())
-            kind = "of_import" if expected_of_import else "component"
-            raise _at_type(base, raw, _error(error.in_line, kind)) from None
-
-    return choose
+            raise RegistryError(f"this key is required. Registered: {one_of(known.names())}")
+        return known.get(name).config_type
+    except RegistryError as error:
+        details = InitErrorDetails(type=_error(error.in_line), loc=("_type",), input=raw.get("_type"))
+        raise ValidationError.from_exception_data(base.__name__, [details]) from None
 
 
-def _error(text: str, kind: str = "component") -> PydanticCustomError:
-    return PydanticCustomError(kind, "{text}", {"text": text})
-
-
-def _at_type(base: type[BaseModel], raw: Any, error: PydanticCustomError) -> ValidationError:
-    """The error at the key `_type` of a component."""
-    return ValidationError.from_exception_data(
-        base.__name__, [InitErrorDetails(type=error, loc=("_type",), input=raw.get("_type"))]
-    )
+def _error(text: str) -> PydanticCustomError:
+    return PydanticCustomError("component", "{text}", {"text": text})
 
 
 def references_of(value: Any) -> list[ComponentRef]:

@@ -5,7 +5,8 @@ has stays, key by key. What does not follow stays away: commands that train noth
 `missing_components` says what to write.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
+from copy import deepcopy
 from itertools import chain, count
 from typing import Any, TypeVar
 
@@ -16,7 +17,7 @@ from nat.data_models.config import Config
 from nat.data_models.finetuning import TrainerAdapterConfig
 from nat.data_models.llm import LLMBaseConfig
 from nat.errors import did_you_mean, one_of
-from nat.registry.catalog import Catalog
+from nat.registry.catalog import current_catalog
 
 NAMES = {"trainer_adapter": "weights", "trajectory_builder": "rollouts", "trainer": "trainer"}
 """The keys of `finetuning` that may be left out, and the name that each one's component gets.
@@ -24,150 +25,118 @@ NAMES = {"trainer_adapter": "weights", "trajectory_builder": "rollouts", "traine
 The section of these components is the key with an `s`.
 """
 
-ROLES, TEAM = "trainer_adapters", "team"
-"""The key of `finetuning` with an adapter for each role, and the name of the component that this is short for."""
+TEAM = "team"
+"""The name of the component that `finetuning.trainer_adapters`, an adapter for each role, is short for."""
 
 C = TypeVar("C", bound=TypedBaseModel)
-Complete = Callable[[Tree], Tree]
-"""Adds the keys that follow to a component."""
 
 
-def with_defaults(tree: Tree, catalog: Catalog) -> Tree:
-    """The tree with what follows: names under `finetuning`, components, and the `_type` and `llm` of these."""
-    if not isinstance(tree.get("finetuning"), dict):
+def with_defaults(tree: Tree) -> Tree:
+    """A copy of the tree with what follows: names under `finetuning`, components, and the `_type` and `llm` of these.
+
+    A tree whose sections are no mappings is returned as it is.
+    """
+    made = deepcopy(tree)
+    finetuning: Any = made.get("finetuning")
+    llms = made.setdefault("llms", {})
+    adapters, builders, trainers = (made.setdefault(f"{part}s", {}) for part in NAMES)
+    if not all(isinstance(each, dict) for each in (finetuning, llms, adapters, builders, trainers)):
         return tree
-    llms = _mapping(tree.get("llms")).items()
-    kinds = {name: _kind(raw, ComponentGroup.LLMS, LLMBaseConfig, catalog) for name, raw in llms}
-    adapters = {name: None if kind is None else kind.usual_trainer_adapter for name, kind in kinds.items()}
-    tree = _with_roles(tree, adapters)
-    llm = _trained_llm(tree, [name for name, usual in adapters.items() if usual is not None])
+    kinds = {name: _kind(raw, ComponentGroup.LLMS, LLMBaseConfig) for name, raw in llms.items()}
+    usual = {name: kind.usual_trainer_adapter for name, kind in kinds.items() if kind and kind.usual_trainer_adapter}
+    _spell_out_roles(finetuning, adapters, llms, usual)
+    target = finetuning.get("target_model")
+    named = [name for name in usual if target and target in (name, llms[name].get("model_name"))]
+    trained = named or ([] if target in [*llms] else [*usual])
 
     def adapter(raw: Tree) -> Tree:
-        own = str(raw.get("llm") or llm)
-        typed = _typed(raw, usual := adapters.get(own))
-        return {"llm": own, **typed} if usual is not None and TypedBaseModel.discriminator(typed) == usual else raw
+        own = raw.get("llm") or (trained[0] if len(trained) == 1 else None)
+        kind = usual.get(str(own))
+        same = kind is not None and TypedBaseModel.discriminator(raw) in (None, kind)
+        return {**_typed(raw, kind), "llm": str(own)} if same else {}
 
-    tree = _with_part(tree, "trainer_adapter", adapter)
-    builder, trainer = _usual_of_adapter(tree, catalog)
-    tree = _with_part(tree, "trajectory_builder", lambda raw: _typed(raw, builder))
-    return _with_part(tree, "trainer", lambda raw: _typed(raw, trainer))
+    used = _complete(finetuning, adapters, "trainer_adapter", adapter)
+    types = {_kind(adapters.get(name), ComponentGroup.TRAINER_ADAPTERS, TrainerAdapterConfig) for name in used}
+    [kind] = types if len(types) == 1 else [None]
+    builder, trainer = (kind.usual_trajectory_builder, kind.usual_trainer) if kind else (None, None)
+    _complete(finetuning, builders, "trajectory_builder", lambda raw: _typed(raw, builder))
+    _complete(finetuning, trainers, "trainer", lambda raw: _typed(raw, trainer))
+    return {key: value for key, value in made.items() if value or key in tree}
 
 
-def _with_roles(tree: Tree, adapters: Mapping[str, str | None]) -> Tree:
-    """The tree with `finetuning.trainer_adapters`, adapters by role, as the component that trains them all.
+def _spell_out_roles(finetuning: Tree, adapters: Tree, llms: Tree, usual: Mapping[str, str]) -> None:
+    """Make `finetuning.trainer_adapters`, adapters by role, the component that trains them all.
 
     The name of an LLM stands for the usual adapter of that LLM, whose model gets the LLM's name.
     """
-    roles = tree["finetuning"].get(ROLES)
-    if not isinstance(roles, dict) or not roles or tree["finetuning"].get("trainer_adapter") is not None:
-        return tree
+    roles = finetuning.get("trainer_adapters")
+    if not isinstance(roles, dict) or not roles or finetuning.get("trainer_adapter") is not None:
+        return
     roles = {role: own if isinstance(own, dict) else {"adapter": own} for role, own in roles.items()}
-    section, llms = _mapping(tree.get("trainer_adapters")), _mapping(tree.get("llms"))
     for own in roles.values():
         name = str(own.get("adapter"))
-        llm = str(_mapping(section.get(name)).get("llm") or name)
-        if (usual := adapters.get(llm)) is not None:
-            section[name] = {"_type": usual, "llm": llm, **_mapping(section.get(name))}
-            llms[llm] = {**llms[llm], "model_name": llms[llm].get("model_name") or llm}
-    finetuning = {key: value for key, value in tree["finetuning"].items() if key != ROLES}
-    team = {"_type": "team_trainer_adapter", "roles": roles}
-    parts = {"finetuning": finetuning | {"trainer_adapter": TEAM}, "trainer_adapters": {**section, TEAM: team}}
-    return {**tree, **parts, "llms": llms}
+        given = adapters.get(name, {})
+        llm = str((isinstance(given, dict) and given.get("llm")) or name)
+        if llm in usual and isinstance(given, dict):
+            adapters[name] = {"_type": usual[llm], "llm": llm, **given}
+            llms[llm]["model_name"] = llms[llm].get("model_name") or llm
+    adapters[TEAM] = {"_type": "team_trainer_adapter", "roles": roles}
+    del finetuning["trainer_adapters"]
+    finetuning["trainer_adapter"] = TEAM
 
 
-def _trained_llm(tree: Tree, known: Collection[str]) -> str | None:
-    """Of the LLMs that can be trained, the one that `target_model` names by key or model name, or else the only one."""
-    target, llms = tree["finetuning"].get("target_model"), _mapping(tree.get("llms"))
-    named = [name for name in known if target and target in (name, llms[name].get("model_name"))]
-    chosen = named if named or (isinstance(target, str) and target in llms) else known
-    return next(iter(chosen)) if len(chosen) == 1 else None
+def _complete(finetuning: Tree, section: Tree, part: str, following: Callable[[Tree], Tree]) -> set[str]:
+    """Name the component of a part that the phases do not name, and add what follows to those that are used.
 
-
-def _usual_of_adapter(tree: Tree, catalog: Catalog) -> tuple[str | None, str | None]:
-    """The types of builder and trainer that go with the run's adapters, if these are of one type."""
-    section = _mapping(tree.get("trainer_adapters"))
-    used = [section.get(name or "") for name in _used(tree["finetuning"], "trainer_adapter")]
-    kinds = {_kind(raw, ComponentGroup.TRAINER_ADAPTERS, TrainerAdapterConfig, catalog) for raw in used}
-    kind = kinds.pop() if len(kinds) == 1 else None
-    return (None, None) if kind is None else (kind.usual_trajectory_builder, kind.usual_trainer)
-
-
-def _with_part(tree: Tree, part: str, complete: Complete) -> Tree:
-    """The tree with the used components of a part completed, among them the one that `finetuning` does not name."""
-    finetuning, section = tree["finetuning"], tree.get(f"{part}s")
-    if not isinstance(section, dict | None):
-        return tree
-    used, given = _used(finetuning, part), _mapping(section)
-    own = _unnamed(given, NAMES[part], used, make=bool(finetuning.get("enabled")))
-    names = {*used, own}
-    given = given if own is None else {**given, own: given.get(own)}
-    done = {n: complete(r or {}) if n in names and isinstance(r, dict | None) else r for n, r in given.items()}
-    if own is not None and _lacks_type(done[own]):
-        del done[own]
-    elif own is not None:
-        finetuning = {**finetuning, part: own}
-    return {**tree, "finetuning": finetuning} | ({f"{part}s": done} if done or section else {})
-
-
-def _used(finetuning: Tree, part: str) -> list[str | None]:
-    """What the phases name, or a run without phases; None where nothing is named."""
+    It is the only one beside those that are named, or a new one. Returns the names of those that are used.
+    """
     phases = finetuning.get("phases")
-    own = map(_mapping, phases) if isinstance(phases, list) and phases else [{}]
-    names = [phase.get(part) or finetuning.get(part) for phase in own]
-    return [None if name is None else str(name) for name in names]
+    phases = [each for each in phases if isinstance(each, dict)] if isinstance(phases, list) and phases else [{}]
+    given = [phase.get(part) or finetuning.get(part) for phase in phases]
+    used = {str(name) for name in given if name is not None}
+    free = [name for name in section if name not in used]
+    if None in given and not free and finetuning.get("enabled") and following({}):
+        new = chain([NAMES[part]], (f"{NAMES[part]}_{number}" for number in count(2)))
+        free = [next(name for name in new if name not in section)]
+        section[free[0]] = {}
+    if None in given and len(free) == 1:
+        finetuning[part] = free[0]
+        used.add(free[0])
+    for name in used:
+        if isinstance(raw := section.get(name), dict):
+            section[name] = {**following(raw), **raw}
+    return used
 
 
-def _unnamed(section: Tree, name: str, used: Collection[str | None], *, make: bool) -> str | None:
-    """The component that is not named: the only one beside those that are, else a new one; None if it is not clear."""
-    free = [each for each in section if each not in used]
-    if None not in used or len(free) > 1 or not (free or make):
-        return None
-    new = chain([name], (f"{name}_{number}" for number in count(2)))
-    return free[0] if free else next(each for each in new if each not in section)
+def _typed(raw: Tree, kind: str | None) -> Tree:
+    return {} if kind is None or {"_type", "type"} & raw.keys() else {"_type": kind}
 
 
-def _typed(raw: Tree, usual: str | None) -> Tree:
-    return {"_type": usual, **raw} if usual is not None and _lacks_type(raw) else raw
-
-
-def _lacks_type(raw: Any) -> bool:
-    return isinstance(raw, dict) and not {"_type", "type"} & raw.keys()
-
-
-def _kind(raw: Any, group: ComponentGroup, base: type[C], catalog: Catalog) -> type[C] | None:
+def _kind(raw: Any, group: ComponentGroup, base: type[C]) -> type[C] | None:
     """The class of a component; None if it has no registered type."""
-    name = TypedBaseModel.discriminator(raw)
-    if name is None or not catalog.components[group].has(name):
-        return None
-    found = catalog.components[group].get(name).config_type
-    return found if issubclass(found, base) else None
-
-
-def _mapping(value: Any) -> Tree:
-    return {str(key): item for key, item in value.items()} if isinstance(value, dict) else {}
+    name, known = TypedBaseModel.discriminator(raw), current_catalog().components[group]
+    found = known.get(name).config_type if name is not None and known.has(name) else None
+    return found if found is not None and issubclass(found, base) else None
 
 
 def missing_components(config: Config) -> list[str]:
-    """What an enabled run lacks, with the reason why it does not follow and what to write."""
+    """The first part that an enabled run lacks, with the reason why it does not follow and what to write."""
     own = config.finetuning.each_phase if config.finetuning.enabled else []
-    parts = [part for part in NAMES if any(getattr(phase, part) is None for phase in own)]
-    free = {part: getattr(config, f"{part}s").keys() - {getattr(phase, part) for phase in own} for part in parts}
-    several = [
-        f"finetuning.{part}: not set, and {part}s has {one_of(names)}. Name the one that the run uses."
-        for part, names in free.items()
-        if names
-    ]
-    if several or not parts:
-        return several
-    define = "define {0}s: {{{1}: {{_type: …}}}}; `nat info components -t {0}s` lists the types."
-    if "trainer_adapter" not in parts:
-        found = f"not set, and none goes with trainer_adapters.{one_of({str(phase.trainer_adapter) for phase in own})}"
-        return [f"finetuning.{part}: {found}. So {define.format(part, NAMES[part])}" for part in parts]
-    kinds = ", ".join(f"{name} is of type {llm.type}" for name, llm in config.llms.items()) or "there is none"
-    target = config.finetuning.target_model
-    named = "" if target is None else f", and target_model is '{target}'.{did_you_mean(target, config.llms)}"
-    return [
-        f"finetuning.trainer_adapter: not set, and it follows from the LLM of `_type: local` that target_model names, "
-        f"or from the only one: {kinds}{named}. Name the LLM to train, or "
-        f"{define.format('trainer_adapter', NAMES['trainer_adapter'])}"
-    ]
+    for part, name in NAMES.items():
+        named = {getattr(phase, part) for phase in own}
+        if None not in named:
+            continue
+        if free := getattr(config, f"{part}s").keys() - named:
+            return [f"finetuning.{part}: not set, and {part}s has {one_of(free)}. Name the one that the run uses."]
+        why = f"none goes with trainer_adapters.{one_of({str(phase.trainer_adapter) for phase in own})}. So "
+        if part == "trainer_adapter":
+            kinds = ", ".join(f"{each} is of type {llm.type}" for each, llm in config.llms.items()) or "there is none"
+            target = config.finetuning.target_model
+            near = "" if target is None else f", and target_model is '{target}'.{did_you_mean(target, config.llms)}"
+            why = (
+                "it follows from the LLM of `_type: local` that target_model names, or from the only one: "
+                f"{kinds}{near}. Name the LLM to train, or "
+            )
+        write = f"define {part}s: {{{name}: {{_type: …}}}}; `nat info components -t {part}s` lists the types."
+        return [f"finetuning.{part}: not set, and {why}{write}"]
+    return []

@@ -11,39 +11,33 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from nat.config.components import NAMED_SECTIONS, chooser, names_in, value_at
+from nat.config.components import choose, names_in, value_at
 from nat.config.defaults import with_defaults
-from nat.config.findings import (
-    UNKNOWN_KEY,
-    UNSUPPORTED_SECTIONS,
-    KeyPath,
-    Tree,
-    dotted,
-    findings_in,
-    keeps_unknown_keys,
-)
-from nat.config.secrets import environment_secrets, names_secret, redacted, secrets_in
+from nat.config.findings import UNKNOWN_KEY, KeyPath, Tree, dotted, findings_in, keeps_unknown_keys
+from nat.config.secrets import environment_secrets, redacted, secrets_in
 from nat.config.sources import Override, apply_overrides, expand_variables, format_yaml, read_tree
 from nat.data_models.common import Loading, TypedBaseModel
 from nat.data_models.component_ref import ComponentGroup
 from nat.data_models.config import Config
 from nat.data_models.function import EmptyFunctionConfig
-from nat.errors import ConfigError, RegistryError, did_you_mean, one_of
+from nat.errors import ConfigError, RegistryError, one_of
 from nat.registry.catalog import current_catalog
 from nat.registry.discovery import discover_components
 from nat.registry.imports import import_components
-from nat.secrets import REDACTED, known_secrets
+from nat.secrets import known_secrets
 
 logger = logging.getLogger(__name__)
 
-WITHOUT_EFFECT: tuple[KeyPath, ...] = (
+_TRACING: KeyPath = ("general", "telemetry", "tracing")
+_WITHOUT_EFFECT: tuple[KeyPath, ...] = (
     ("general", "use_uvloop"),
     ("general", "front_end"),
+    ("general", "telemetry", "logging"),
     ("eval", "general", "workflow_alias"),
     ("eval", "general", "profiler"),
     ("eval", "general", "validate_llm_endpoints"),
 )
-"""Keys that are accepted with a warning: they do not concern a finetuning run."""
+"""Keys of the toolkit that are accepted with a warning: they do not concern a finetuning run."""
 
 
 def load_config(
@@ -72,65 +66,40 @@ def parse_config(
     discover_components()
     findings: list[str] = []
     environ = os.environ if environ is None else environ
-    filled = expand_variables(apply_overrides(tree, overrides, findings), environ, findings)
-    known_secrets.remember({*environment_secrets(environ), *secrets_in(filled.tree)})
-    imports_failed = not _import(filled.tree.get("imports"), findings)
-    complete = with_defaults(_with_effect(filled.tree), current_catalog())
-    choose = chooser(current_catalog(), imports_failed=imports_failed)
-    loading = Loading(choose, names_in(complete))
-    _drop_misnamed(complete, tree, findings)
-    config = _validated(complete, filled.texts, loading, findings)
+    filled, texts = expand_variables(apply_overrides(tree, overrides, findings), environ, findings)
+    known_secrets.remember({*environment_secrets(environ), *secrets_in(filled)})
+    if failed := _import(filled.get("imports")):
+        raise ConfigError([*findings, *failed], source=source)
+    complete = with_defaults(_with_effect(filled))
+    config = _validated(complete, texts, Loading(choose, names_in(complete)), findings)
     if config is None or findings:
         raise ConfigError(list(dict.fromkeys(findings)), source=source)
     return config
 
 
-def _import(names: Any, findings: list[str]) -> bool:
-    """Import what the configuration names, before its components are looked up; False if one cannot be imported."""
-    before = len(findings)
+def _import(names: Any) -> list[str]:
+    """Import what the configuration names, before its components are looked up; returns what cannot be imported."""
+    failed = []
     for index, name in enumerate(names if isinstance(names, list) else ()):
         try:
             if isinstance(name, str):
                 import_components(name)
         except RegistryError as error:
-            findings.append(f"imports.{index}: {error.in_line}")
-    return len(findings) == before
+            failed.append(f"imports.{index}: {error.in_line}")
+    return failed
 
 
 def _with_effect(tree: Tree) -> Tree:
     """The tree without empty sections, and without keys that have no effect, which are reported."""
-    telemetry = value_at(tree, ("general", "telemetry"))
-    keys = telemetry.items() if isinstance(telemetry, dict) else ()
-    known = current_catalog().components[ComponentGroup.EVAL_CALLBACKS]
-    others: list[KeyPath] = [("general", "telemetry", key) for key, _ in keys if key != "tracing"]
-    exporters = value_at(tree, tracing := ("general", "telemetry", "tracing"))
-    for name, raw in exporters.items() if isinstance(exporters, dict) else ():
-        others += [] if known.has(TypedBaseModel.discriminator(raw)) else [(*tracing, name)]
-    for path in (*WITHOUT_EFFECT, *others):
+    exporters, known = value_at(tree, _TRACING), current_catalog().components[ComponentGroup.EVAL_CALLBACKS]
+    named = exporters.items() if isinstance(exporters, dict) else ()
+    others = [(*_TRACING, name) for name, raw in named if not known.has(TypedBaseModel.discriminator(raw))]
+    for path in (*_WITHOUT_EFFECT, *others):
         above = value_at(tree, path[:-1])
         if isinstance(above, dict) and path[-1] in above:
             logger.warning("%s has no effect here", dotted(path))
             del above[path[-1]]
-    for path in NAMED_SECTIONS:
-        above = value_at(tree, path[:-1])
-        if isinstance(above, dict) and above.get(path[-1], ...) is None:
-            del above[path[-1]]
-    return {
-        key: value for key, value in tree.items() if value is not None and (value or key not in UNSUPPORTED_SECTIONS)
-    }
-
-
-def _drop_misnamed(tree: Tree, written: Tree, findings: list[str]) -> None:
-    """Report components without a type that only an override names: a typo in the name."""
-    for path in NAMED_SECTIONS:
-        section, names = value_at(tree, path), value_at(written, path)
-        if not isinstance(section, dict) or not isinstance(names, dict):
-            continue
-        for name in [each for each in section if each not in names]:
-            if isinstance(section[name], dict) and not {"_type", "type"} & section[name].keys():
-                del section[name]
-                text = f"there is no '{name}' in the file.{did_you_mean(name, names)} There: {one_of(names)}."
-                findings.append(f"{dotted((*path, name))}: {text} To add one, set its _type, too.")
+    return {key: value for key, value in tree.items() if value not in (None, {}, [])}
 
 
 def _validated(tree: Tree, texts: Mapping[KeyPath, str], loading: Loading, findings: list[str]) -> Config | None:
@@ -155,7 +124,7 @@ def _validated(tree: Tree, texts: Mapping[KeyPath, str], loading: Loading, findi
     except ValidationError as error:
         found = (e for e in error.errors(include_url=False) if e["type"] in UNKNOWN_KEY)
         errors += [e for e in found if not keeps_unknown_keys(e["loc"], tree)]
-    findings += findings_in((e for e in errors if e["type"] != "of_import"), tree)
+    findings += findings_in(errors, tree)
     return config
 
 
@@ -165,13 +134,6 @@ def dump_resolved(config: Config, *, only_given: bool = False) -> str:
     `only_given` leaves out the defaults of fields, but not components that follow from others.
     """
     known_secrets.remember(secrets_in(config.model_dump(by_alias=True)))
-    visible = config
-    given = config.finetuning.run_configuration
-    if given is not None and given.override:
-        starred = tuple((key, REDACTED if names_secret(key.split(".")) else text) for key, text in given.override)
-        given = given.model_copy(update={"override": starred})
-        finetuning = config.finetuning.model_copy(update={"run_configuration": given})
-        visible = config.model_copy(update={"finetuning": finetuning})
     without = {"workflow"} if isinstance(config.workflow, EmptyFunctionConfig) else None
-    tree = visible.model_dump(mode="json", by_alias=True, exclude=without, exclude_unset=only_given, fallback=str)
+    tree = config.model_dump(mode="json", by_alias=True, exclude=without, exclude_unset=only_given, fallback=str)
     return format_yaml(known_secrets.redact_tree(redacted(tree)))

@@ -6,7 +6,6 @@ value but never the structure. A scalar that consists of one variable is parsed 
 
 import re
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import yaml
 
 from nat.config.findings import KeyPath, Tree, dotted, preview
 from nat.config.secrets import secrets_in
-from nat.errors import ConfigError, did_you_mean, did_you_mean_path, not_utf8
+from nat.errors import ConfigError, did_you_mean, did_you_mean_path
 from nat.files import expanded
 from nat.secrets import known_secrets
 
@@ -24,15 +23,13 @@ _FLOAT = re.compile(r"^[-+]?(\d[\d_]*\.?[\d_]*|\.\d[\d_]*)[eE][-+]?\d+$")
 
 class _Loader(yaml.SafeLoader):
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        keys = [key for key, _ in node.value if isinstance(key, yaml.ScalarNode) and not key.tag.endswith(":merge")]
         seen: set[str] = set()
-        for key_node, _ in node.value:
-            if not isinstance(key_node, yaml.ScalarNode) or key_node.tag == "tag:yaml.org,2002:merge":
-                continue
-            if key_node.value in seen:
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"the key '{key_node.value}' occurs twice", key_node.start_mark
-                )
-            seen.add(key_node.value)
+        for key in keys:
+            if key.value in seen:
+                twice = f"the key '{key.value}' occurs twice"
+                raise yaml.constructor.ConstructorError(None, None, twice, key.start_mark)
+            seen.add(key.value)
         return super().construct_mapping(node, deep=deep)
 
 
@@ -77,7 +74,7 @@ def _read(path: Path, inherited_by: tuple[Path, ...]) -> Tree:
     if resolved in inherited_by:
         chain = " → ".join(str(p) for p in (*inherited_by, resolved))
         raise ConfigError([f"base: the files inherit from each other: {chain}"], source=str(path))
-    tree = _parse(path, inherited_by)
+    tree = _parse(path, f" (the `base:` of {inherited_by[-1]})" if inherited_by else "")
     base = tree.pop("base", None)
     if base is None:
         return tree
@@ -86,18 +83,14 @@ def _read(path: Path, inherited_by: tuple[Path, ...]) -> Tree:
     return deep_merge(_read(path.parent / expanded(base), (*inherited_by, resolved)), tree)
 
 
-def _parse(path: Path, inherited_by: tuple[Path, ...]) -> Tree:
-    wanted_by = f" (the `base:` of {inherited_by[-1]})" if inherited_by else ""
+def _parse(path: Path, wanted_by: str) -> Tree:
     try:
         tree = parse_yaml(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ConfigError(
-            [f"{path}{wanted_by} does not exist{did_you_mean_path(path)}"], hint=f"paths start at {Path.cwd()}"
-        ) from None
-    except UnicodeDecodeError as error:
-        raise ConfigError([f"{path}{wanted_by}, {not_utf8(error)}"], hint="save the file as UTF-8") from error
     except OSError as error:
-        raise ConfigError([f"{path}{wanted_by} cannot be read: {error.strerror}"]) from error
+        seen = f"{path}{wanted_by} cannot be read: {error.strerror}{did_you_mean_path(path)}"
+        raise ConfigError([seen], hint=f"paths start at {Path.cwd()}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError([f"{path}{wanted_by} is not UTF-8: {error}"], hint="save the file as UTF-8") from error
     except yaml.YAMLError as error:
         raise ConfigError([f"not valid YAML, {yaml_problem(error)}"], source=str(path)) from error
     if tree is None:
@@ -118,42 +111,34 @@ Override = tuple[str, str]
 def apply_overrides(tree: Tree, overrides: Sequence[Override], findings: list[str]) -> Tree:
     """A new tree with every override applied, in order; missing parent mappings are created."""
     result: Any = tree
-    for dotted_path, text in overrides:
-        path = tuple(dotted_path.split("."))
+    for path, text in overrides:
         try:
-            value = parse_yaml(text)
+            result = _replaced(result, path.split("."), parse_yaml(text))
         except yaml.YAMLError as error:
-            findings.append(f"{dotted(path)}: the override's value is not valid YAML, {yaml_problem(error)}")
-            continue
-        if not all(path):
-            findings.append(f"override: {dotted_path!r} is not a dotted path such as finetuning.num_epochs")
-            continue
-        result = _replaced(result, path, value, findings, ())
+            findings.append(f"{path}: the override's value is not valid YAML, {yaml_problem(error)}")
+        except LookupError as error:
+            findings.append(f"{path}: the override leads nowhere: {error.args[0]}")
     return dict(result)
 
 
-def _replaced(node: Any, path: KeyPath, value: Any, findings: list[str], done: KeyPath) -> Any:
+def _replaced(node: Any, path: Sequence[str], value: Any) -> Any:
     if not path:
         return value
-    key, rest = str(path[0]), path[1:]
-    here = (*done, key)
-    if key == APPEND and (node is None or isinstance(node, list)):
-        return [*(node or []), _replaced(None, rest, value, findings, here)]
-    if node is None or isinstance(node, dict):
-        mapping = node or {}
-        return {**mapping, key: _replaced(mapping.get(key), rest, value, findings, here)}
-    if isinstance(node, list):
-        if key.isdecimal() and int(key) < len(node):
-            index = int(key)
-            return [*node[:index], _replaced(node[index], rest, value, findings, here), *node[index + 1 :]]
-        items = "1 item" if len(node) == 1 else f"{len(node)} items"
-        findings.append(
-            f"{dotted(here)}: the override names '{key}' of a list with {items}; they are 0 to {len(node) - 1}, "
-            "and + appends"
-        )
-        return node
-    findings.append(f"{dotted(here)}: the override goes into {preview(node, path=here)}, which has no keys")
-    return node
+    key, rest = path[0], path[1:]
+    if not key:
+        raise LookupError("it is not a dotted path such as finetuning.num_epochs")
+    if node is None:
+        node = [] if key == APPEND else {}
+    if isinstance(node, dict):
+        return {**node, key: _replaced(node.get(key), rest, value)}
+    if not isinstance(node, list):
+        raise LookupError(f"{preview(node)} has no key '{key}'")
+    if key == APPEND:
+        return [*node, _replaced(None, rest, value)]
+    if not key.isdecimal() or int(key) >= len(node):
+        raise LookupError(f"'{key}' is no item of a list of {len(node)}; they count from 0, and + appends")
+    index = int(key)
+    return [*node[:index], _replaced(node[index], rest, value), *node[index + 1 :]]
 
 
 _VARIABLE = re.compile(
@@ -162,18 +147,11 @@ _VARIABLE = re.compile(
 _WHOLE = re.compile(r"\$\{[^}]*\}|\$\w+")
 
 
-@dataclass(frozen=True)
-class Expanded:
-    """A tree without variables; `texts` has, by path, the text of each scalar that was only a variable."""
-
-    tree: Any
-    texts: Mapping[KeyPath, str]
-
-
-def expand_variables(tree: Any, environ: Mapping[str, str], findings: list[str]) -> Expanded:
+def expand_variables(tree: Any, environ: Mapping[str, str], findings: list[str]) -> tuple[Any, Mapping[KeyPath, str]]:
     r"""Replace each variable by its value; one that is unset and has no default is reported.
 
-    `${X}` and `$X`; `${X:-d}` gives d if X is unset or empty, `${X-d}` if it is unset; `\$` is a dollar sign.
+    `${X}` and `$X`; `${X:-d}` gives d if X is unset or empty, `${X-d}` if it is unset; `\$` is a dollar sign. Returns
+    the tree, and by path the text of each scalar that was only a variable.
     """
     texts: dict[KeyPath, str] = {}
 
@@ -190,7 +168,7 @@ def expand_variables(tree: Any, environ: Mapping[str, str], findings: list[str])
         texts[path] = text
         return _scalar(text)
 
-    return Expanded(fill(tree, ()), texts)
+    return fill(tree, ()), texts
 
 
 def _fill_text(text: str, environ: Mapping[str, str], findings: list[str], path: KeyPath) -> str:

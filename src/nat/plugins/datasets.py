@@ -30,7 +30,7 @@ from nat.data_models.dataset_handler import (
     EvalDatasetXlsConfig,
 )
 from nat.data_models.evaluate import DatasetBaseConfig
-from nat.errors import DatasetError, did_you_mean_path, not_utf8
+from nat.errors import DatasetError, did_you_mean_path
 from nat.registry.decorators import register_dataset_loader
 from nat.registry.imports import function_at
 from nat.wire.extras import install_hint
@@ -48,7 +48,8 @@ def read_text(path: Path) -> str:
         data = gzip.decompress(data) if data.startswith(_GZIP) else data
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise DatasetError(f"{path}, {not_utf8(error)}", hint="Save the file as UTF-8.") from error
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise DatasetError(f"{path}, line {line}, is not UTF-8: {error}", hint="Save the file as UTF-8.") from error
 
 
 def _check_exists(path: Path) -> None:

@@ -114,7 +114,7 @@ async def test_an_agents_key_opens_no_rollouts(tmp_path):
         ({"id": ""}, "id"),
         ({"reward": 1}, "reward"),
         ({"seed": "x"}, "seed"),
-        ([], "expected a mapping"),
+        ([], "should be an object"),
     ],
 )
 async def test_an_invalid_body_is_refused(tmp_path, body, told):

@@ -48,5 +48,7 @@ def test_findings_become_one_message():
         Request.model_validate({"n": "x"})
     error = from_validation(found.value, status=422)
     assert (error.status, error.param) == (422, "n")
-    assert error.message.startswith("n: expected a whole number; model: this key is required")
+    assert error.message.startswith(
+        "n: should be a valid integer, unable to parse string as an integer; model: this key is required"
+    )
     assert first_of([str(number) for number in range(12)]).endswith("9; and 2 more")

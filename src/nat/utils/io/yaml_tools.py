@@ -43,7 +43,7 @@ def yaml_dumps(config: BaseModel | Tree) -> str:
 
 def _filled(tree: Tree, source: str) -> Tree:
     findings: list[str] = []
-    filled = expand_variables(tree, os.environ, findings)
+    filled, _ = expand_variables(tree, os.environ, findings)
     if findings:
         raise ConfigError(findings, source=source)
-    return dict(filled.tree)
+    return dict(filled)

