@@ -39,7 +39,7 @@ async def test_each_type_has_an_extra_of_its_name(name):
         ({"a": {"_type": "wandbb"}}, "finetuning.trackers.a._type: 'wandbb' is not registered as tracker"),
         ({"a": {"_type": "wandb", "projekt": "x"}}, "finetuning.trackers.a.projekt"),
         ({"../a": {"_type": "wandb"}}, "finetuning.trackers"),
-        ({"a": "wandb"}, "write {_type: wandb}"),
+        ({"a": "wandb"}, "finetuning.trackers.a: expected a mapping with the key _type, got 'wandb'"),
     ],
 )
 def test_a_wrong_tracker_is_named_by_its_place(trackers, words):

@@ -66,7 +66,7 @@ def test_keys_that_change_no_answer_are_taken(fields):
         (after(audio={"id": "a"}), "messages.1", "audio"),
         (after(prefix=True), "messages.1", "prefix"),
         (after(tool_calls=[{**CALL, "type": "custom"}]), "messages.1.tool_calls.0.type", "function"),
-        ({"messages": [{"role": "user", "content": 7}]}, "messages.0.content", "a text"),
+        ({"messages": [{"role": "user", "content": 7}]}, "messages.0.content", "a valid string"),
         ({"stream": True, "stream_options": {"continuous_usage_stats": True}}, "continuous_usage_stats", "False"),
         ({"tools": [{**TOOL, "type": "web_search"}]}, "tools.0.type", "function"),
         ({"web_search_options": {}}, "", "web_search_options"),

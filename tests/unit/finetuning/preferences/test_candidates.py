@@ -61,7 +61,7 @@ def test_candidates_without_an_index_are_numbered_by_turn():
         (candidate(1.0, prompt=[{"content": "x"}]), SkipCause.BAD_PROMPT, "without role"),
         (candidate(1.0, prompt=["x"]), SkipCause.BAD_PROMPT, "without role"),
         (step(), SkipCause.BAD_DATA, "turn_id None"),
-        (step(data=StreamEventData(turn_id="t", score="high")), SkipCause.BAD_DATA, "score: expected"),
+        (step(data=StreamEventData(turn_id="t", score="high")), SkipCause.BAD_DATA, "score: should be a valid number"),
     ],
 )
 def test_what_cannot_be_read_is_skipped_with_its_place(wrong, cause, seen):
