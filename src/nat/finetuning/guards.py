@@ -4,7 +4,7 @@ Pure: the trainer calls them in each epoch and lets them raise. Warnings are in 
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import takewhile
 
 from nat.data_models.finetuning import (
@@ -34,13 +34,10 @@ from nat.finetuning.diagnosis.conditions import calls_lost, rate_too_high, too_h
 from nat.finetuning.diagnosis.window import Window, share_of_equal
 from nat.finetuning.epoch import reported_metrics
 from nat.finetuning.sampling import remedy
-from nat.runs.records import EpochRecord, Finding, ValidationRecord, epochs_text, played_epochs, score_range
+from nat.runs.records import EpochRecord, ValidationRecord, epochs_text, played_epochs, score_range
 from nat.runs.rollouts import LeftOutCause, RolloutTally
 from nat.wire.rewards import equal
 from nat.wire.training import Compares
-
-Explain = Callable[[], Finding | None]
-"""Finds an earlier update that may have broken the model; called only before an error."""
 
 _MOST_WITHOUT, _ENOUGH_TO_TELL = 10, 600
 """Epochs, and rollouts, without a success after which a run ends: so many rollouts miss a success in 200 with a
@@ -79,13 +76,7 @@ def check_rewards(collected: TrajectoryCollection) -> None:
         )
 
 
-def check_trajectories(
-    tally: RolloutTally,
-    *,
-    target_functions: Sequence[str],
-    target_model: str | None,
-    broken_by: Explain = lambda: None,
-) -> None:
+def check_trajectories(tally: RolloutTally, *, target_functions: Sequence[str], target_model: str | None) -> None:
     """Raise `NoTrajectories` if no rollout of the epoch can be trained on.
 
     If most of them were left out because of their sampling, raise `UntrainableSampling`.
@@ -108,19 +99,17 @@ def check_trajectories(
     if LeftOutCause.NO_TARGET_MODEL in tally.causes:
         suggestion = did_you_mean(str(target_model), tally.models)
         lines.append(f"  target_model: {target_model}; LLM calls went to: {_names(tally.models)}.{suggestion}")
-    message, hint = _with_explanation("\n".join(lines), _remedy_of(tally, tally.failures), broken_by())
-    raise NoTrajectories(message, hint=hint)
+    raise NoTrajectories("\n".join(lines), hint=_remedy_of(tally, tally.failures))
 
 
-def check_failures(tally: RolloutTally, *, max_failure_rate: float, broken_by: Explain = lambda: None) -> None:
+def check_failures(tally: RolloutTally, *, max_failure_rate: float) -> None:
     """Raise `TooManyFailures` if more than the allowed share of the rollouts failed or got no score."""
     if tally.num_failed <= max_failure_rate * tally.num_rollouts:
         return
     failures = [each for each in tally.failures if each.cause in FAILURES]
     seen = f"{tally.num_failed} of {tally.num_rollouts} rollouts failed ({tally.num_failed / tally.num_rollouts:.0%}"
     allowed = f"finetuning.max_failure_rate allows {max_failure_rate:.0%}): {'; '.join(map(str, failures))}"
-    message, hint = _with_explanation(f"{seen}; {allowed}", _remedy_of(tally, failures), broken_by())
-    raise TooManyFailures(message, hint=hint)
+    raise TooManyFailures(f"{seen}; {allowed}", hint=_remedy_of(tally, failures))
 
 
 def check_signal(epochs: Sequence[EpochRecord], config: GuardsConfig, compares: Compares = "group") -> None:
@@ -142,13 +131,10 @@ def check_signal(epochs: Sequence[EpochRecord], config: GuardsConfig, compares: 
     trained = ", ".join(f"{e.trained_groups} of {e.filtered_groups} submitted" for e in recent)
     submitted = f"groups trained: {trained}" if any(e.filtered_groups for e in recent) else "none was submitted"
     rewards = f"rewards from {min(e.min_reward for e in recent):g} to {max(e.max_reward for e in recent):g}"
-    fallen = Window(epochs, guards=config).fallen and (not causes or causes[0].cause == rate_too_high.name)
-    message, hint = _with_explanation(
+    raise NoLearningSignal(
         f"nothing to learn from in {_span(recent)}: groups whose rewards are all equal: {seen}; {submitted}; {rewards}",
-        " Or: ".join(map(str, likely)) or "Raise num_generations, or use a more varied model.",
-        explanation_of(epochs, config) if fallen else None,
+        hint=" Or: ".join(map(str, likely)) or "Raise num_generations, or use a more varied model.",
     )
-    raise NoLearningSignal(message, hint=hint)
 
 
 def check_reward(epochs: Sequence[EpochRecord], config: GuardsConfig) -> None:
@@ -167,15 +153,13 @@ def check_reward(epochs: Sequence[EpochRecord], config: GuardsConfig) -> None:
         return
     errors = [str(each) for e in recent for each in e.failures if each.cause in FAILURES]
     counted = f"; {failed} failed rollouts count as it: {errors[-1]}" if errors else ""
-    message, hint = _with_explanation(
+    raise RewardCollapse(
         f"the mean reward fell from {fall.before:.3f} in {_span(first)} to {fall.after:.3f} in {_span(recent)} "
         f"(worst reward seen: {worst:g}{counted}; standard error of the fall: {fall.error:.3f})",
-        "Most often the learning rate is too high: try a third, or set beta, the weight of the KL divergence to the "
-        "starting model. If no update was large (train/approx_kl), compare answers before and after, and check the "
-        "evaluator. An earlier checkpoint has a better model.",
-        explanation_of(epochs, config),
+        hint="Most often the learning rate is too high: try a third, or set beta, the weight of the KL divergence "
+        "to the starting model. If no update was large (train/approx_kl), compare answers before and after, and check "
+        "the evaluator. An earlier checkpoint has a better model.",
     )
-    raise RewardCollapse(message, hint=hint)
 
 
 def _counting_failures(epoch: EpochRecord, score: float) -> EpochRecord:
@@ -188,17 +172,31 @@ def _counting_failures(epoch: EpochRecord, score: float) -> EpochRecord:
     return epoch.model_copy(update=changes)
 
 
-def check_job(status: TrainingJobStatus, *, broken_by: Explain = lambda: None) -> None:
+def check_job(status: TrainingJobStatus) -> None:
     """Raise `TrainingFailed` if the job ended without new weights."""
     if status.status not in (TrainingStatusEnum.FAILED, TrainingStatusEnum.CANCELED):
         return
     reason = status.message or "the backend gave no reason"
-    message, hint = _with_explanation(
+    raise TrainingFailed(
         f"training job {status.run_id} on {status.backend} {status.status.value}: {reason}",
-        "The backend's log may have details.",
-        broken_by(),
+        hint="The backend's log may have details. The weights are those of the last completed epoch.",
     )
-    raise TrainingFailed(message, hint=f"{hint} The weights are those of the last completed epoch.")
+
+
+def explain(error: BaseException, epochs: Sequence[EpochRecord], config: GuardsConfig) -> None:
+    """Add what changed since the best epoch to an error that a broken model may have caused; its remedy takes over.
+
+    A fall of the reward can come from any change; jobs and rollouts fail by a model that one update has broken.
+    """
+    if not isinstance(error, NoTrajectories | TooManyFailures | TrainingFailed | NoLearningSignal | RewardCollapse):
+        return
+    found = explanation_of(epochs, config)
+    if isinstance(error, NoLearningSignal):
+        explained = Window(epochs, guards=config).fallen
+    else:
+        explained = isinstance(error, RewardCollapse) or (found is not None and found.cause == rate_too_high.name)
+    if found is not None and explained:
+        error.message, error.hint = f"{error.message}\n  {found.sentence}", found.remedy
 
 
 def check_trained(statuses: Sequence[TrainingJobStatus]) -> None:
@@ -235,11 +233,6 @@ def _names(counts: Counter[str]) -> str:
 
 def _span(epochs: Sequence[EpochRecord]) -> str:
     return epochs_text(epochs[0].epoch, epochs[-1].epoch - epochs[0].epoch + 1)
-
-
-def _with_explanation(message: str, remedy: str, found: Finding | None) -> tuple[str, str]:
-    """The message and the remedy of an error. An explanation extends the message and replaces the remedy."""
-    return (message, remedy) if found is None else (f"{message}\n  {found.sentence}", found.remedy)
 
 
 def solved(epochs: Sequence[EpochRecord], validations: Sequence[ValidationRecord], *, last: int) -> str | None:

@@ -14,7 +14,6 @@ from nat.builder.workflow_builder import WorkflowBuilder
 from nat.data_models.finetuning import (
     FinetuneConfig,
     FinetuneRunConfig,
-    GuardsConfig,
     ServedModel,
     TrainingJobStatus,
     TrainingStatusEnum,
@@ -23,7 +22,6 @@ from nat.errors import BackendError, ConfigError, RunFailed
 from nat.files import shown
 from nat.finetuning import guards
 from nat.finetuning.best_model import LAST_MODEL, export_best
-from nat.finetuning.diagnosis.catalogue import broken_by_update
 from nat.finetuning.diagnosis.gather import findings_of
 from nat.finetuning.ending import SECONDS_AFTER_INTERRUPT, end_after, judge_after, summary_of
 from nat.finetuning.events import Observer, RunBegun, StepBegun
@@ -239,7 +237,9 @@ async def _run(plan: Plan, run: RunLog, traces: Traces, preemption: Preemption) 
             best = await export_best(components.adapter, run) if plan.finetuning.export_best else None
             reason = None if plan.held_out is None else no_verdict(components.trainer)
         except BaseException as error:
-            current = stages[max(0, len(run.journal.phases()) - 1)]
+            number = max(0, len(run.journal.phases()) - 1)
+            current = stages[number]
+            guards.explain(error, run.epochs(), plan.stages[number].finetuning.guards)
             dead = None
             if not preemption.begun:
                 dead = await dead_server(error, plan.given, builder, current.adapter)
@@ -314,7 +314,7 @@ async def _trained_in_stage(
         statuses = await trainer.run(num_epochs)
     else:
         statuses = await run_foreign(trainer, components.trajectories, components.adapter, run, num_epochs)
-    _check_statuses(statuses, run, stage.finetuning.guards, waits=no_verdict(trainer) is None)
+    _check_statuses(statuses, waits=no_verdict(trainer) is None)
     if judged and _is_judged(trainer, run):
         await validate(trainer, run.first_epoch + len(statuses), run)
     logger.debug("Final metrics: %s", await trainer.get_metrics(run.run_id))
@@ -337,14 +337,14 @@ def _is_judged(trainer: Trainer, run: RunLog) -> bool:
     return reason is None
 
 
-def _check_statuses(statuses: list[TrainingJobStatus], run: RunLog, limits: GuardsConfig, *, waits: bool) -> None:
+def _check_statuses(statuses: list[TrainingJobStatus], *, waits: bool) -> None:
     if not statuses:
         raise RunFailed(
             "the trainer ended without a single training job",
             hint="see the trainer's log above; its `run` must return one status per job",
         )
     for status in statuses:
-        guards.check_job(status, broken_by=lambda: broken_by_update(run.epochs(), limits))
+        guards.check_job(status)
     unfinished = [s for s in statuses if s.status is not TrainingStatusEnum.COMPLETED]
     if unfinished and waits:
         raise RunFailed(

@@ -30,13 +30,13 @@ from nat.data_models.finetuning import (
     TrajectoryCollection,
 )
 from nat.data_models.score import mean
-from nat.errors import NoLearningSignal, NoTrajectories, RunFailed
+from nat.errors import NoLearningSignal, NoTrajectories
 from nat.finetuning import curriculum, guards
 from nat.finetuning.ahead import CollectedRollouts, RolloutsAhead
 from nat.finetuning.best_model import keep_if_best
 from nat.finetuning.budget import exceeded
 from nat.finetuning.curriculum import CurriculumState
-from nat.finetuning.diagnosis.catalogue import alarms, broken_by_update
+from nat.finetuning.diagnosis.catalogue import alarms
 from nat.finetuning.epoch import (
     PlayedEpoch,
     epoch_record,
@@ -287,13 +287,8 @@ class EpochTrainer(Trainer):
                 hint="check that the dataset has rows and that the builder keeps some of the rollouts",
             )
         counts = tally(records)
-        guards.check_trajectories(
-            counts,
-            target_functions=config.target_functions,
-            target_model=config.target_model,
-            broken_by=self._broken_by,
-        )
-        guards.check_failures(counts, max_failure_rate=config.max_failure_rate, broken_by=self._broken_by)
+        guards.check_trajectories(counts, target_functions=config.target_functions, target_model=config.target_model)
+        guards.check_failures(counts, max_failure_rate=config.max_failure_rate)
         plays = self.trajectory_builder.trajectory_builder_config.plays
         played = PlayedEpoch(
             epoch, run_id, collected, chosen, records, staleness, played=plays, compared=compares != "nothing"
@@ -376,19 +371,12 @@ class EpochTrainer(Trainer):
         for finding in self._alarms():
             if finding.cause not in before:  # one that lasts is not told again
                 run.warn(f"Epoch {epoch_number(record.epoch)}: {finding}", finding.cause)
-        try:
-            return self._judge(run.state.kept)
-        except RunFailed:
-            self._judge(run.epochs())  # all epochs may explain more than the window
-            raise
+        return self._judge(run.state.kept)
 
     def _alarms(self) -> list[Finding]:
         """What the last epoch is to be warned of; nothing before the first."""
         epochs = self.context.state.kept
         return alarms(epochs, self.run_config.guards, self.trainer_adapter.recipe.compares) if epochs else []
-
-    def _broken_by(self) -> Finding | None:
-        return broken_by_update(self.context.epochs(), self.run_config.guards)
 
     def _judge(self, epochs: Sequence[EpochRecord]) -> str | None:
         limits = self.run_config.guards

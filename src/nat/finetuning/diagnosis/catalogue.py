@@ -97,9 +97,3 @@ def explanation_of(epochs: Sequence[EpochRecord], guards: GuardsConfig) -> Findi
     since = Window(epochs[best:], epochs[:best], guards=guards, since_best=True)
     found = ((each.found(since), each.found(before)) for each in (rate_too_high, truncation, answers_alike))
     return next((now for now, then in found if now is not None and then is None), None)
-
-
-def broken_by_update(epochs: Sequence[EpochRecord], guards: GuardsConfig) -> Finding | None:
-    """The explanation if an update went too far, since then failures may come from the model; else None."""
-    found = explanation_of(epochs, guards)
-    return found if found is not None and found.cause == rate_too_high.name else None
