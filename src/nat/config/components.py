@@ -1,6 +1,7 @@
 """The sections of a YAML that hold components: the class of each, and the references between them."""
 
 from collections.abc import Iterator, Mapping
+from operator import attrgetter
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -13,7 +14,7 @@ from nat.data_models.config import Config
 from nat.errors import RegistryError, one_of
 from nat.registry.catalog import current_catalog
 
-NAMED_SECTIONS: dict[KeyPath, ComponentGroup] = {
+NAMED_SECTIONS: dict[tuple[str, ...], ComponentGroup] = {
     ("llms",): ComponentGroup.LLMS,
     ("functions",): ComponentGroup.FUNCTIONS,
     ("ttc_strategies",): ComponentGroup.TTC_STRATEGIES,
@@ -28,11 +29,14 @@ NAMED_SECTIONS: dict[KeyPath, ComponentGroup] = {
 
 
 def value_at(tree: Any, path: KeyPath) -> Any:
-    """The value at a path, None if there is none; what is no mapping on the way is returned itself."""
+    """The value at a path, None if there is none; what has no keys on the way is returned itself."""
     for key in path:
-        if not isinstance(tree, dict):
-            return tree
-        tree = tree.get(key)
+        if isinstance(tree, list) and isinstance(key, int):
+            tree = tree[key]
+        elif isinstance(tree, dict):
+            tree = tree.get(key)
+        else:
+            break
     return tree
 
 
@@ -100,8 +104,5 @@ def asks_llms(evaluator: BaseModel) -> bool:
 def named_components(config: Config) -> Iterator[tuple[ComponentGroup, str, TypedBaseModel]]:
     """Group, name and config of every named component, in the order of the sections."""
     for path, group in NAMED_SECTIONS.items():
-        section: Any = config
-        for key in path:
-            section = getattr(section, str(key))
-        for name, component in section.items():
+        for name, component in attrgetter(".".join(path))(config).items():
             yield group, name, component

@@ -29,12 +29,18 @@ _MAX_KEYS = 12
 
 
 def findings_in(errors: Iterable[ErrorDetails], tree: Tree) -> list[str]:
-    """Pydantic's errors about the whole tree as `path: what is wrong`; the parts of a union make one finding."""
+    """Pydantic's errors about the whole tree as `path: what is wrong`.
+
+    The parts of a union make one finding; where one part fits so far that the error is inside of it, it is that one's.
+    """
     found: dict[KeyPath, list[ErrorDetails]] = {}
     for error in errors:
         found.setdefault(tuple(_keys(error["loc"], tree)), []).append(error)
+    above = {path[:length] for path in found for length in range(len(path))}
     findings = []
     for path, details in found.items():
+        if path in above:
+            continue
         kind, value = details[0]["type"], details[0]["input"]
         text = " or ".join(dict.fromkeys(problem_of(each) for each in details))
         seen = preview(value, path=path, length=80)

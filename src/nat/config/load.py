@@ -3,13 +3,11 @@
 import logging
 import os
 from collections.abc import Mapping, Sequence
-from functools import reduce
-from operator import getitem
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
-from pydantic_core import ErrorDetails
+from pydantic_core import to_jsonable_python
 
 from nat.config.components import choose, names_in, value_at
 from nat.config.defaults import with_defaults
@@ -70,8 +68,7 @@ def parse_config(
     known_secrets.remember({*environment_secrets(environ), *secrets_in(filled)})
     if failed := _import(filled.get("imports")):
         raise ConfigError([*findings, *failed], source=source)
-    complete = with_defaults(_with_effect(filled))
-    config = _validated(complete, texts, Loading(choose, names_in(complete)), findings)
+    config = _validated(with_defaults(_with_effect(filled)), texts, findings)
     if config is None or findings:
         raise ConfigError(list(dict.fromkeys(findings)), source=source)
     return config
@@ -102,30 +99,26 @@ def _with_effect(tree: Tree) -> Tree:
     return {key: value for key, value in tree.items() if value not in (None, {}, [])}
 
 
-def _validated(tree: Tree, texts: Mapping[KeyPath, str], loading: Loading, findings: list[str]) -> Config | None:
+def _validated(tree: Tree, texts: dict[KeyPath, str], findings: list[str]) -> Config | None:
     """Validate the whole tree, and report what is wrong with it, also a key that a class would drop silently.
 
     `texts` holds the values of environment variables as text: `${KEY}` with the value 12345 is a number in YAML, but a
     field of type text gets the text.
     """
-    config, errors = None, list[ErrorDetails]()
-    try:
-        config = Config.model_validate(tree, context=loading)
-    except ValidationError as error:
-        errors = error.errors(include_url=False)
-    as_text = [e["loc"] for e in errors if e["type"] in {"string_type", "path_type"} and e["loc"] in texts]
-    if as_text:
-        for *above, key in as_text:
-            node: Any = reduce(getitem, above, tree)  # type: ignore[arg-type] # keys of mappings, indices of lists
-            node[key] = texts[(*above, key)]
-        return _validated(tree, {}, loading, findings)
-    try:
-        Config.model_validate(tree, context=loading._replace(extra="forbid"), extra="forbid")
-    except ValidationError as error:
-        found = (e for e in error.errors(include_url=False) if e["type"] in UNKNOWN_KEY)
-        errors += [e for e in found if not keeps_unknown_keys(e["loc"], tree)]
-    findings += findings_in(errors, tree)
-    return config
+    loading = Loading(choose, names_in(tree), "forbid")
+    while True:
+        try:
+            return Config.model_validate(tree, context=loading, extra=loading.extra)
+        except ValidationError as error:
+            errors = error.errors(include_url=False)
+        if as_text := [e["loc"] for e in errors if e["type"] in {"string_type", "path_type"} and e["loc"] in texts]:
+            for path in as_text:
+                value_at(tree, path[:-1])[path[-1]] = texts.pop(path)
+        elif wrong := [e for e in errors if e["type"] not in UNKNOWN_KEY or not keeps_unknown_keys(e["loc"], tree)]:
+            findings += findings_in(wrong, tree)
+            return None
+        else:  # all of these unknown keys are passed on by their class
+            loading = loading._replace(extra=None)
 
 
 def dump_resolved(config: Config, *, only_given: bool = False) -> str:
@@ -133,7 +126,7 @@ def dump_resolved(config: Config, *, only_given: bool = False) -> str:
 
     `only_given` leaves out the defaults of fields, but not components that follow from others.
     """
-    known_secrets.remember(secrets_in(config.model_dump(by_alias=True)))
-    without = {"workflow"} if isinstance(config.workflow, EmptyFunctionConfig) else None
-    tree = config.model_dump(mode="json", by_alias=True, exclude=without, exclude_unset=only_given, fallback=str)
-    return format_yaml(known_secrets.redact_tree(redacted(tree)))
+    without, found = {"workflow"} if isinstance(config.workflow, EmptyFunctionConfig) else None, set[str]()
+    tree = redacted(config.model_dump(by_alias=True, exclude=without, exclude_unset=only_given), found)
+    known_secrets.remember(found)
+    return format_yaml(known_secrets.redact_tree(to_jsonable_python(tree, fallback=str)))

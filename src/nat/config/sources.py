@@ -55,35 +55,12 @@ def format_yaml(value: Any) -> str:
     return text
 
 
-def read_tree(path: Path) -> Tree:
+def read_tree(path: Path, inherited_by: tuple[Path, ...] = ()) -> Tree:
     """Read a file's mapping, merged over that of its `base:`; a file that cannot be read raises ConfigError."""
-    return _read(path, ())
-
-
-def deep_merge(base: Tree, override: Tree) -> Tree:
-    """Merge mappings key by key and replace everything else; neither argument is changed."""
-    merged = dict(base)
-    for key, value in override.items():
-        old = merged.get(key)
-        merged[key] = deep_merge(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
-    return merged
-
-
-def _read(path: Path, inherited_by: tuple[Path, ...]) -> Tree:
-    resolved = path.resolve()
+    resolved, wanted_by = path.resolve(), f" (the `base:` of {inherited_by[-1]})" if inherited_by else ""
     if resolved in inherited_by:
-        chain = " → ".join(str(p) for p in (*inherited_by, resolved))
+        chain = " → ".join(str(each) for each in (*inherited_by, resolved))
         raise ConfigError([f"base: the files inherit from each other: {chain}"], source=str(path))
-    tree = _parse(path, f" (the `base:` of {inherited_by[-1]})" if inherited_by else "")
-    base = tree.pop("base", None)
-    if base is None:
-        return tree
-    if not isinstance(base, str):
-        raise ConfigError([f"base: expected the path of one file, got {preview(base)}"], source=str(path))
-    return deep_merge(_read(path.parent / expanded(base), (*inherited_by, resolved)), tree)
-
-
-def _parse(path: Path, wanted_by: str) -> Tree:
     try:
         tree = parse_yaml(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -93,14 +70,25 @@ def _parse(path: Path, wanted_by: str) -> Tree:
         raise ConfigError([f"{path}{wanted_by} is not UTF-8: {error}"], hint="save the file as UTF-8") from error
     except yaml.YAMLError as error:
         raise ConfigError([f"not valid YAML, {yaml_problem(error)}"], source=str(path)) from error
-    if tree is None:
-        return {}
-    if not isinstance(tree, dict):
+    if not isinstance(tree, dict | None):
         seen = "a list" if isinstance(tree, list) else preview(tree)
         raise ConfigError([f"expected sections such as `llms:` and `workflow:`, got {seen}"], source=str(path))
-    filled = (secret for secret in secrets_in(tree) if "$" not in secret)  # variables are filled in later
-    known_secrets.remember(filled)
-    return tree
+    tree = tree or {}
+    known_secrets.remember(secret for secret in secrets_in(tree) if "$" not in secret)  # variables are filled in later
+    if (base := tree.pop("base", None)) is None:
+        return tree
+    if not isinstance(base, str):
+        raise ConfigError([f"base: expected the path of one file, got {preview(base)}"], source=str(path))
+    return deep_merge(read_tree(path.parent / expanded(base), (*inherited_by, resolved)), tree)
+
+
+def deep_merge(base: Tree, override: Tree) -> Tree:
+    """Merge mappings key by key and replace everything else; neither argument is changed."""
+    merged = dict(base)
+    for key, value in override.items():
+        old = merged.get(key)
+        merged[key] = deep_merge(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
+    return merged
 
 
 APPEND = "+"
@@ -147,7 +135,7 @@ _VARIABLE = re.compile(
 _WHOLE = re.compile(r"\$\{[^}]*\}|\$\w+")
 
 
-def expand_variables(tree: Any, environ: Mapping[str, str], findings: list[str]) -> tuple[Any, Mapping[KeyPath, str]]:
+def expand_variables(tree: Any, environ: Mapping[str, str], findings: list[str]) -> tuple[Any, dict[KeyPath, str]]:
     r"""Replace each variable by its value; one that is unset and has no default is reported.
 
     `${X}` and `$X`; `${X:-d}` gives d if X is unset or empty, `${X-d}` if it is unset; `\$` is a dollar sign. Returns
@@ -162,33 +150,25 @@ def expand_variables(tree: Any, environ: Mapping[str, str], findings: list[str])
             return [fill(item, (*path, index)) for index, item in enumerate(value)]
         if not isinstance(value, str) or "$" not in value:
             return value
-        text = _fill_text(value, environ, findings, path)
+        text = _VARIABLE.sub(lambda match: value_of(match, path), value)
         if _WHOLE.fullmatch(value) is None:
             return text
         texts[path] = text
         return _scalar(text)
 
-    return fill(tree, ()), texts
-
-
-def _fill_text(text: str, environ: Mapping[str, str], findings: list[str], path: KeyPath) -> str:
-    def replacement(match: re.Match[str]) -> str:
+    def value_of(match: re.Match[str], path: KeyPath) -> str:
         name = match["braced"] or match["plain"]
         if name is None:
             return "$"
         found = environ.get(name)
-        if found is None or (found == "" and match["operator"] == ":-"):
-            found = match["default"] if match["operator"] else found
+        if match["operator"] and (found is None or (found == "" and match["operator"] == ":-")):
+            return match["default"]
         if found is None:
-            hint = did_you_mean(name, environ)
-            findings.append(
-                f"{dotted(path)}: the environment variable {name} is not set; set it, or write "
-                f"${{{name}:-default}}.{hint}"
-            )
-            return ""
-        return found
+            unset = f"the environment variable {name} is not set; set it, or write ${{{name}:-default}}."
+            findings.append(f"{dotted(path)}: {unset}{did_you_mean(name, environ)}")
+        return found or ""
 
-    return _VARIABLE.sub(replacement, text)
+    return fill(tree, ()), texts
 
 
 def _scalar(text: str) -> Any:
@@ -197,6 +177,6 @@ def _scalar(text: str) -> Any:
         value = parse_yaml(text)
     except yaml.YAMLError:
         return text
-    if isinstance(value, int) and not isinstance(value, bool) and str(value) != text:
-        return text
-    return value if isinstance(value, (bool, int, float, type(None))) else text
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    same = isinstance(value, bool | int | float | None) and (not is_number or str(value) == text)
+    return value if same else text
