@@ -5,14 +5,12 @@ accepts ("5" is an int). Otherwise a TypeError with the value and both types. Ch
 each other, so that a workflow for one can be called with the other.
 """
 
-import inspect
 from collections.abc import Callable, Iterable
-from operator import attrgetter
-from typing import Any, get_origin, get_type_hints
+from typing import Any, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel, PydanticUserError, TypeAdapter, ValidationError
 
-from nat.data_models.api_server import ChatRequest, ChatRequestOrMessage, ChatResponse, ChatResponseChunk
+from nat.data_models.api_server import Chat, ChatRequest, ChatRequestOrMessage
 from nat.errors import findings_of
 from nat.secrets import excerpt
 
@@ -35,10 +33,7 @@ class TypeConverter:
         wanted = hints.pop("return", None)
         if wanted is None or len(hints) != 1:
             raise TypeError(f"the converter {converter!r} needs one annotated argument and an annotated return")
-        self.add(next(iter(hints.values())), wanted, converter)
-
-    def add(self, source: Any, target: Any, converter: Converter) -> None:
-        self._converters.append((source, target, converter))
+        self._converters.append((next(iter(hints.values())), wanted, converter))
 
     def convert(self, value: Any, to_type: Any) -> Any:
         """The value as `to_type`, or TypeError."""
@@ -59,18 +54,20 @@ class TypeConverter:
 
 def has_type(value: Any, wanted: Any) -> bool:
     """True if the value is of the type, or of its origin where the type is generic; a truth value is no number."""
-    if wanted in (Any, None, inspect.Parameter.empty):
-        return True
     checked = get_origin(wanted) or wanted
     if isinstance(value, bool) and checked in (int, float):
         return False
-    return isinstance(checked, type) and isinstance(value, checked)
+    return wanted in (Any, None) or (isinstance(checked, type) and isinstance(value, checked))
 
 
 def _coerced(value: Any, to_type: Any) -> Any:
     try:
+        if isinstance(value, ChatRequestOrMessage) and to_type is ChatRequest:
+            return value.request
+        if isinstance(value, str) and to_type in get_args(Chat):
+            return to_type.from_string(value)
         if isinstance(value, BaseModel) and to_type is str:
-            return value.model_dump_json()
+            return value.text if isinstance(value, Chat) else value.model_dump_json()
         if isinstance(value, str) and isinstance(to_type, type) and issubclass(to_type, BaseModel):
             return to_type.model_validate_json(value)
         if to_type is str and isinstance(value, int | float):
@@ -85,14 +82,6 @@ def _coerced(value: Any, to_type: Any) -> Any:
 
 
 GLOBAL_CONVERTER = TypeConverter()
-GLOBAL_CONVERTER.add(ChatRequest, str, attrgetter("last_user_text"))
-GLOBAL_CONVERTER.add(str, ChatRequest, ChatRequest.from_string)
-GLOBAL_CONVERTER.add(ChatRequestOrMessage, str, attrgetter("request.last_user_text"))
-GLOBAL_CONVERTER.add(str, ChatRequestOrMessage, lambda text: ChatRequestOrMessage(input_message=text))
-GLOBAL_CONVERTER.add(ChatRequestOrMessage, ChatRequest, attrgetter("request"))
-for each in (ChatResponse, ChatResponseChunk):
-    GLOBAL_CONVERTER.add(each, str, attrgetter("text"))
-    GLOBAL_CONVERTER.add(str, each, each.from_string)
 
 
 class GlobalTypeConverter:

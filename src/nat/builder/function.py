@@ -6,7 +6,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from nat.builder.context import Context
-from nat.builder.conversion import GLOBAL_CONVERTER, Converter, TypeConverter, has_type
+from nat.builder.conversion import GLOBAL_CONVERTER, TypeConverter, has_type
 from nat.builder.function_info import FunctionInfo
 from nat.data_models.function import EmptyFunctionConfig, FunctionBaseConfig
 from nat.errors import WorkflowError, findings_of
@@ -24,7 +24,6 @@ class Function:
         config: FunctionBaseConfig,
         info: FunctionInfo,
         instance_name: str | None = None,
-        converters: tuple[Converter, ...] = (),
     ) -> None:
         self.config = config
         self.info = info
@@ -36,7 +35,7 @@ class Function:
         self.streaming_output_type = info.stream_output_type
         self.has_single_output = info.single_fn is not None
         self.has_streaming_output = True
-        converter = TypeConverter([*converters, *info.converters], parent=GLOBAL_CONVERTER)
+        converter = TypeConverter(info.converters, parent=GLOBAL_CONVERTER)
         self.convert, self.try_convert = converter.convert, converter.try_convert
 
     def from_arguments(self, value: dict[str, Any]) -> Any:
@@ -90,7 +89,7 @@ class Function:
     def _pack(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if len(args) == 1 and not kwargs:
             return args[0]
-        names = self.info.parameters if len(self.info.parameters) != 1 else tuple(self.input_schema.model_fields)
+        names = tuple(self.input_schema.model_fields)
         if len(args) > len(names):
             raise WorkflowError(f"'{self.instance_name}' takes {len(names)} arguments, but was given {len(args)}")
         return {**dict(zip(names, args, strict=False)), **kwargs}

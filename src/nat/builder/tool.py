@@ -11,15 +11,12 @@ from nat.builder.function import Function
 from nat.builder.threads import run_in_thread
 from nat.errors import WorkflowError
 
-LOOP_TIMEOUT_S = 60.0
-"""A loop that takes longer to begin a call is blocked."""
-
 
 class ToolFunction:
     """A function that can be called from any thread or loop; it runs on the loop where `get_tool` was called."""
 
-    def __init__(self, name: str, fn: Function, *, loop_timeout_s: float = LOOP_TIMEOUT_S) -> None:
-        """`loop_timeout_s` is how long a call from a thread waits for the loop to begin it."""
+    def __init__(self, name: str, fn: Function, *, loop_timeout_s: float = 60.0) -> None:
+        """A loop that takes longer than `loop_timeout_s` to begin a call from a thread is blocked."""
         self.name = name
         self.description = fn.description or name  # frameworks require a text
         self.schema = fn.input_schema
@@ -32,33 +29,25 @@ class ToolFunction:
     async def call(self, arguments: dict[str, Any]) -> Any:
         """Call the function; the framework reports an exception to the model."""
         if asyncio.get_running_loop() is self._loop:
-            return await self._invoke(arguments)
+            return await self._fn.ainvoke(self._fn.from_arguments(arguments))
         return await run_in_thread(self.call_blocking, arguments)  # the agent runs on another loop
 
     def call_blocking(self, arguments: dict[str, Any]) -> Any:
         """Call the function from a thread: it runs on the builder's loop, in the rollout of the thread."""
-        if threading.get_ident() == self._thread:
-            raise self._loop_is_blocked()
         begun = threading.Event()
 
         async def invoke() -> Any:
             begun.set()
-            return await self._invoke(arguments)
+            return await self._fn.ainvoke(self._fn.from_arguments(arguments))
 
         future = asyncio.run_coroutine_threadsafe(invoke(), self._loop)
-        if not begun.wait(self._patience_s):
+        if threading.get_ident() == self._thread or not begun.wait(self._patience_s):
             future.cancel()
-            raise self._loop_is_blocked()
+            raise WorkflowError(
+                f"the tool '{self.name}' cannot run: the agent that called it blocks the event loop",
+                hint="await the framework's async API, or make the workflow a plain `def`, which runs in a thread",
+            )
         return future.result()
-
-    async def _invoke(self, arguments: dict[str, Any]) -> Any:
-        return await self._fn.ainvoke(self._fn.from_arguments(arguments))
-
-    def _loop_is_blocked(self) -> WorkflowError:
-        return WorkflowError(
-            f"the tool '{self.name}' cannot run: the agent that called it blocks the event loop",
-            hint="await the framework's async API, or make the workflow function a plain `def`: it runs in a thread",
-        )
 
 
 def as_text(result: Any) -> str:

@@ -43,12 +43,12 @@ class ChatRequest(BaseModel):
     stream: bool = False
 
     @classmethod
-    def from_string(cls, data: str, **options: Any) -> Self:
-        """A request of one user message; `options` are further fields."""
-        return cls(messages=[Message(role="user", content=data)], **options)
+    def from_string(cls, data: str, **fields: Any) -> Self:
+        """A request of one user message."""
+        return cls(messages=[Message(role="user", content=data)], **fields)
 
     @property
-    def last_user_text(self) -> str:
+    def text(self) -> str:
         """The text of the last user message; without one, of the last message."""
         user_messages = [message for message in self.messages if message.role == "user"]
         return (user_messages or self.messages)[-1].text
@@ -68,12 +68,19 @@ class ChatRequestOrMessage(BaseModel):
             raise ValueError("give either messages or input_message")
         return self
 
+    @classmethod
+    def from_string(cls, data: str, **fields: Any) -> Self:
+        return cls(input_message=data, **fields)
+
     @property
     def request(self) -> ChatRequest:
         """The input as a conversation."""
-        if self.input_message is not None:
-            return ChatRequest.from_string(self.input_message)
-        return ChatRequest(messages=self.messages or [], **(self.model_extra or {}))
+        messages = self.messages or [Message(role="user", content=self.input_message)]
+        return ChatRequest(messages=messages, **(self.model_extra or {}))
+
+    @property
+    def text(self) -> str:
+        return self.request.text
 
 
 class Usage(BaseModel):
@@ -85,14 +92,13 @@ class Usage(BaseModel):
 
 
 class ChoiceMessage(BaseModel):
-    """The message of an answer."""
+    """The message of an answer, or what a chunk adds to it."""
 
     content: str | None = None
     role: Role | None = None
 
 
-class ChoiceDelta(ChoiceMessage):
-    """The addition of a chunk to the answer."""
+ChoiceDelta = ChoiceMessage
 
 
 class ChatResponseChoice(BaseModel):
@@ -106,12 +112,12 @@ class ChatResponseChoice(BaseModel):
 class ChatResponseChunkChoice(BaseModel):
     """The addition of a chunk to one of the answers."""
 
-    delta: ChoiceDelta
+    delta: ChoiceMessage
     finish_reason: str | None = None
     index: int = 0
 
 
-class _Envelope(BaseModel):
+class _Answer(BaseModel):
     """Fields that complete answers and chunks share."""
 
     model_config = ConfigDict(extra="allow")
@@ -126,48 +132,52 @@ class _Envelope(BaseModel):
         return int(created.timestamp())
 
     @classmethod
-    def _of(cls, choice: BaseModel, envelope: Mapping[str, Any]) -> Self:
-        """With fields of the envelope, as `id_`, `object_`, `model`, `created`; None leaves one at its default."""
-        fields = {name.rstrip("_"): value for name, value in envelope.items() if value is not None}
-        return cls.model_validate({"choices": [choice], **fields})
+    def _of(cls, choice: BaseModel, fields: Mapping[str, Any]) -> Self:
+        """None leaves a field at its default; `id` and `object` are `id_` and `object_`, as in the toolkit."""
+        given = {name.rstrip("_"): value for name, value in fields.items() if value is not None}
+        return cls.model_validate({"choices": [choice], **given})
 
 
-class ChatResponse(_Envelope):
+class ChatResponse(_Answer):
     """A complete answer."""
 
     object: str = "chat.completion"
     choices: list[ChatResponseChoice] = Field(min_length=1)
 
     @classmethod
-    def from_string(cls, data: str, *, usage: Usage | None = None, **envelope: Any) -> Self:
-        """An answer with this text, and fields of the envelope."""
+    def from_string(cls, data: str, **fields: Any) -> Self:
+        """An answer with this text; `fields` are `id_`, `object_`, `model`, `created` and `usage`."""
         choice = ChatResponseChoice(message=ChoiceMessage(content=data, role="assistant"))
-        return cls._of(choice, {"usage": usage or Usage(), **envelope})
+        return cls._of(choice, {"usage": Usage()} | fields)
 
     @property
     def text(self) -> str:
         return self.choices[0].message.content or ""
 
 
-class ChatResponseChunk(_Envelope):
+class ChatResponseChunk(_Answer):
     """A chunk of an answer."""
 
     object: str = "chat.completion.chunk"
     choices: list[ChatResponseChunkChoice]
 
     @classmethod
-    def from_string(cls, data: str, **options: Any) -> Self:
-        """A chunk with this text, by the assistant; `options` are those of `create_streaming_chunk`."""
-        return cls.create_streaming_chunk(data, role="assistant", **options)
+    def from_string(cls, data: str, **fields: Any) -> Self:
+        """A chunk with this text, by the assistant; `fields` are those of `create_streaming_chunk`."""
+        return cls.create_streaming_chunk(data, role="assistant", **fields)
 
     @classmethod
     def create_streaming_chunk(
-        cls, content: str | None, *, role: Role | None = None, finish_reason: str | None = None, **envelope: Any
+        cls, content: str | None, *, role: Role | None = None, finish_reason: str | None = None, **fields: Any
     ) -> Self:
         """A chunk of a stream; the last one has a finish reason, and may have the usage."""
-        delta = ChoiceDelta(content=content, role=role)
-        return cls._of(ChatResponseChunkChoice(delta=delta, finish_reason=finish_reason), envelope)
+        delta = ChoiceMessage(content=content, role=role)
+        return cls._of(ChatResponseChunkChoice(delta=delta, finish_reason=finish_reason), fields)
 
     @property
     def text(self) -> str:
         return "".join(choice.delta.content or "" for choice in self.choices[:1])
+
+
+Chat = ChatRequest | ChatRequestOrMessage | ChatResponse | ChatResponseChunk
+"""`from_string` makes one of a text, and `text` is its text."""

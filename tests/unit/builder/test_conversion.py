@@ -67,7 +67,7 @@ TALK = [
 
 
 async def echo(request: ChatRequest) -> ChatResponse:
-    return ChatResponse.from_string(f"{len(request.messages)}: {request.last_user_text}", model="m")
+    return ChatResponse.from_string(f"{len(request.messages)}: {request.text}", model="m")
 
 
 def function(fn):
@@ -85,7 +85,7 @@ async def test_either_form_reaches_the_workflow():
     """`ChatRequestOrMessage` accepts a conversation or a text, and refuses both and neither."""
 
     async def either(request: ChatRequestOrMessage) -> str:
-        return request.request.last_user_text
+        return request.request.text
 
     assert await function(either).ainvoke({"messages": TALK}) == "what\nnow"
     assert await function(either).ainvoke({"input_message": "hello"}) == "hello"
