@@ -3,7 +3,7 @@
 from typing import Any
 from uuid import uuid4
 
-from nat.capture.steps import CallTimes, FailedCall, failure_steps
+from nat.capture.steps import FailedCall, failure_steps
 from nat.data_models.intermediate_step import (
     IntermediateStep,
     IntermediateStepPayload,
@@ -55,7 +55,7 @@ def failed_steps(error: str, status: int | None = None) -> list[IntermediateStep
     """The span of a call of the workflow that got no answer."""
     failed = FailedCall(model="tiny", llm_name="student", status=status, error=error)
     node = InvocationNode(function_id="<workflow>", function_name="<workflow>")
-    spans = failure_steps(failed, CallTimes(1.0, 2.0), None)
+    spans = failure_steps(failed, (1.0, 2.0), None)
     return [IntermediateStep(parent_id="root", function_ancestry=node, payload=span) for span in spans]
 
 

@@ -1,12 +1,11 @@
 """A call as intermediate steps: a START and an END for each choice, or a span for a failed attempt.
 
 Both steps are pushed at the end of the call: a failed attempt leaves no LLM step, and parallel calls do not interleave.
-The timestamps are those of the call.
+`times` are when the call was sent and when its response was complete, in seconds since 1970.
 """
 
 import uuid
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 from pydantic import BaseModel
@@ -41,16 +40,8 @@ class FailedCall(BaseModel):
         return self.error if self.status is None else f"Error code: {self.status} - {self.error}"
 
 
-@dataclass(frozen=True, slots=True)
-class CallTimes:
-    """When a call was sent and when its response was complete, in seconds since 1970."""
-
-    started: float
-    ended: float
-
-
 def call_steps(
-    choice: Choice, usage: dict[str, Any], times: CallTimes, framework: LLMFrameworkEnum | None
+    choice: Choice, usage: dict[str, Any], times: tuple[float, float], framework: LLMFrameworkEnum | None
 ) -> list[IntermediateStepPayload]:
     """LLM_START and LLM_END of one choice; `usage` has the server's token counts, which are of the whole request."""
     call = choice.call
@@ -74,7 +65,7 @@ def call_steps(
 
 
 def failure_steps(
-    failed: FailedCall, times: CallTimes, framework: LLMFrameworkEnum | None
+    failed: FailedCall, times: tuple[float, float], framework: LLMFrameworkEnum | None
 ) -> list[IntermediateStepPayload]:
     """A span, so that the failure can be read and counted; it is not trained on."""
     end = {"data": StreamEventData(payload=failed.model_dump())}
@@ -82,13 +73,14 @@ def failure_steps(
 
 
 def _steps(
-    kind: str, times: CallTimes, start: dict[str, Any], end: dict[str, Any], **both: Any
+    kind: str, times: tuple[float, float], start: dict[str, Any], end: dict[str, Any], **both: Any
 ) -> list[IntermediateStepPayload]:
     both["UUID"] = str(uuid.uuid4())
+    sent, answered = times
     began, ended = IntermediateStepType(f"{kind}_START"), IntermediateStepType(f"{kind}_END")
-    end |= {"event_timestamp": times.ended, "span_event_timestamp": times.started}
+    end |= {"event_timestamp": answered, "span_event_timestamp": sent}
     return [
-        IntermediateStepPayload(event_type=began, event_timestamp=times.started, **start, **both),
+        IntermediateStepPayload(event_type=began, event_timestamp=sent, **start, **both),
         IntermediateStepPayload(event_type=ended, **end, **both),
     ]
 

@@ -24,7 +24,7 @@ from nat.capture.request import (
     with_system_text,
 )
 from nat.capture.response import HiddenFields, ResponseReader, UnreadableAnswer, read_choices
-from nat.capture.steps import CallTimes, FailedCall, call_steps, failure_steps
+from nat.capture.steps import FailedCall, call_steps, failure_steps
 from nat.data_models.intermediate_step import IntermediateStepPayload
 from nat.data_models.llm import LLMFrameworkEnum
 from nat.data_models.rollout_failure import one_line
@@ -165,7 +165,7 @@ class Attempt:
     def canceled(self, error: str, status: int | None = None) -> None:
         """There was no answer, and no log needs to say it: after Ctrl-C, all calls end so."""
         failed = FailedCall(model=self._request.model, llm_name=self._tap.llm_name, status=status, error=error)
-        self._end(failure_steps(failed, CallTimes(self._started, self._tap.clock()), self._tap.framework), failed=True)
+        self._end(failure_steps(failed, (self._started, self._tap.clock()), self._tap.framework), failed=True)
 
     def _settle(self, *, left: bool = False) -> None:
         """The call with its answer, or that it has none."""
@@ -205,7 +205,7 @@ class Attempt:
         return with_fields(self._author_body, fields, {**own, **ours})
 
     def _steps(self, completion: dict[str, Any]) -> list[IntermediateStepPayload]:
-        interner, times = self._capture.interner, CallTimes(self._started, self._tap.clock())
+        interner, times = self._capture.interner, (self._started, self._tap.clock())
         tools = interner.tools(self._request.tools)
         conversations = [interner.messages(messages) for messages in self._request.conversations]
         usage, steps = completion.get("usage") or {}, list[IntermediateStepPayload]()

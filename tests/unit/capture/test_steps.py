@@ -6,7 +6,6 @@ from nat.capture.request import read_request
 from nat.capture.response import read_choices
 from nat.capture.steps import (
     FAILED_CALL,
-    CallTimes,
     FailedCall,
     call_steps,
     failed_calls,
@@ -34,7 +33,7 @@ def test_failures_are_found_among_other_steps():
     """Failed attempts are found among other steps, even after JSON and back."""
     failed = FailedCall(model="m", llm_name="x", status=503, error="busy")
     other = IntermediateStepPayload(event_type=IntermediateStepType.SPAN_END, name="mine")
-    payloads = [other, *failure_steps(failed, CallTimes(1.0, 2.0), None)]
+    payloads = [other, *failure_steps(failed, (1.0, 2.0), None)]
     node = InvocationNode(function_id="1", function_name="root")
     steps = [IntermediateStep(parent_id="root", function_ancestry=node, payload=payload) for payload in payloads]
     again = [IntermediateStep.model_validate_json(step.model_dump_json()) for step in steps]
@@ -48,7 +47,7 @@ def test_the_end_of_a_call_has_its_token_counts(usage, counts):
     asked = read_request("/v1/chat/completions", b'{"model":"m","messages":[]}')
     assert asked is not None
     [choice] = read_choices({"choices": [{"message": {"content": "a"}}]}, asked)
-    _, end = call_steps(choice, usage, CallTimes(1.0, 2.0), None)
+    _, end = call_steps(choice, usage, (1.0, 2.0), None)
     assert end.usage_info is not None
     assert end.usage_info.token_usage == TokenUsageBaseModel(**counts)
     assert end.usage_info.num_llm_calls == 1

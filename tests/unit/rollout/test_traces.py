@@ -4,7 +4,7 @@ from fakes.llm_steps import call, steps, user
 from fakes.made_spans import CollectedTraces, rollout
 from fakes.openai_replies import tool_call
 from nat.builder.context import Context, ContextState
-from nat.capture.steps import CallTimes, FailedCall, failure_steps
+from nat.capture.steps import FailedCall, failure_steps
 from nat.data_models.evaluator import EvalOutput, EvalOutputItem
 from nat.data_models.intermediate_step import (
     IntermediateStepPayload,
@@ -98,7 +98,7 @@ def test_a_failed_attempt_is_a_call_with_its_error():
 
     def play(_context):
         failed = FailedCall(model="tiny", status=503, error="overloaded")
-        for step in failure_steps(failed, CallTimes(1.0, 2.0), None):
+        for step in failure_steps(failed, (1.0, 2.0), None):
             Context.get().intermediate_step_manager.push_intermediate_step(step)
 
     [span] = inside(recorded(play))
