@@ -20,8 +20,7 @@ from fakes.backend_here import backend_here
 from fakes.finetuning_project import blank_plot
 from fakes.openai_server import OpenAIServer
 from nat.cli.main import exit_code
-from nat.finetuning.events import Event
-from nat.finetuning.run_log import RunLog, state_of
+from nat.finetuning.run_log import Event, RunLog, state_of
 from nat.finetuning.runtime import run_finetuning
 from nat.registry.catalog import pushed_catalog
 from recorded.agents import Kept, register

@@ -13,11 +13,11 @@ from nat.data_models.finetuning import FinetuneConfig, FinetuneRunConfig
 from nat.errors import ConfigError
 from nat.eval.dataset import copies
 from nat.eval.rehearsal import REHEARSING, rehearse
-from nat.finetuning.events import Observer, StepBegun
 from nat.finetuning.health import check_health
 from nat.finetuning.identity import check_resumed, identity_of
 from nat.finetuning.interfaces.trainer_adapter import TrainerAdapter
 from nat.finetuning.plan import Plan, resolve
+from nat.finetuning.run_log import Observer, StepBegun
 from nat.finetuning.runtime import LOADING, build_stages, warnings_of
 from nat.finetuning.stage import Stage
 from nat.finetuning.verdict import smallest_improvement

@@ -11,11 +11,10 @@ from typing import Any, cast
 from nat.data_models.finetuning import TrainingJobStatus, TrajectoryCollection
 from nat.errors import NoTrajectories, RunFailed
 from nat.finetuning.epoch import PlayedEpoch, epoch_record, marked
-from nat.finetuning.events import EpochBegun
 from nat.finetuning.interfaces.finetuning_runner import Trainer
 from nat.finetuning.interfaces.trainer_adapter import TrainerAdapter
 from nat.finetuning.interfaces.trajectory_builder import TrajectoryBuilder
-from nat.finetuning.run_log import RunLog
+from nat.finetuning.run_log import EpochBegun, RunLog
 from nat.finetuning.trainer import record_finished, record_submitted
 from nat.finetuning.trajectories.groups import records_of
 from nat.runs.records import JobRecord

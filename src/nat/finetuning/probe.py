@@ -17,12 +17,11 @@ from nat.finetuning import guards
 from nat.finetuning.diagnosis.catalogue import diagnosis_of
 from nat.finetuning.diagnosis.window import Window, share_of_equal
 from nat.finetuning.epoch import PlayedEpoch, epoch_record
-from nat.finetuning.events import Observer, RolloutsBegun, StepBegun
 from nat.finetuning.health import check_health, dead_server
 from nat.finetuning.interfaces.finetuning_runner import Trainer
 from nat.finetuning.interfaces.trajectory_builder import TrajectoryBuilder, abandoned_on_error
 from nat.finetuning.plan import Plan, resolve
-from nat.finetuning.run_log import utc_now
+from nat.finetuning.run_log import Observer, RolloutsBegun, StepBegun, utc_now
 from nat.finetuning.runtime import LOADING, build_components
 from nat.finetuning.stage import Stage, playing_stage
 from nat.finetuning.trajectories.groups import records_of

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from nat.files import write_text
-from nat.finetuning.events import EpochBegun, Event, RolloutDone, RolloutsBegun, RunBegun, Said, StepBegun, Warned
+from nat.finetuning.run_log import EpochBegun, Event, RolloutDone, RolloutsBegun, RunBegun, Said, StepBegun, Warned
 from nat.runs.folder import METRICS_NAME, REWARD_HISTORY_FIELDS, REWARD_HISTORY_NAME
 from nat.runs.records import EpochRecord, JobRecord, Phase, TrainingPhase, ValidationRecord
 from nat.secrets import redact_json

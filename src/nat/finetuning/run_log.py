@@ -1,8 +1,14 @@
-"""The log of a run: the journal keeps each event, its state is a fold of them, and then the observers hear of it."""
+"""The log of a run: the journal keeps each event, its state is a fold of them, and then the observers hear of it.
+
+Records of the journal are events, too: a job that was submitted or has ended, an epoch, a validation. The runtime opens
+a run around a trainer. The constructors of the guide have no parameter for it, so it travels with the current pass; a
+trainer that is used without the runtime opens a run itself.
+"""
 
 import gc
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -11,18 +17,31 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from nat.data_models.finetuning import GuardsConfig
+from nat.data_models.finetuning import FinetuneConfig, GuardsConfig
 from nat.data_models.rollout_failure import FailureCount
 from nat.errors import describe_error
 from nat.eval.comparison import FirstAnswers
 from nat.eval.failures import FAILURES_NAME
+from nat.files import remove_unfinished
 from nat.finetuning.diagnosis.catalogue import kept
-from nat.finetuning.events import Event, Observer, RolloutsPlayed, Said, StateChanged, Warned
 from nat.finetuning.sampling import sampling_notes
 from nat.finetuning.staleness import PolicyVersions
 from nat.rollout.keeping import Keeper
-from nat.runs.folder import append_metrics, doublings, files_due, write_files, write_rollouts
+from nat.rollout.session import current_pass, in_pass
+from nat.runs.find import remember_run
+from nat.runs.folder import (
+    append_metrics,
+    create_run_folder,
+    doublings,
+    files_due,
+    new_run_id,
+    trajectories_folder,
+    write_files,
+    write_rollouts,
+)
 from nat.runs.journal import Journal
+from nat.runs.liveness import marked_alive
+from nat.runs.log_file import log_kept
 from nat.runs.plot import PLOT_NAME, draw_run
 from nat.runs.records import (
     BestEpoch,
@@ -37,6 +56,7 @@ from nat.runs.records import (
     epoch_number,
 )
 from nat.runs.rollouts import RolloutRecord, tally
+from nat.secrets import redacted_logs
 from nat.wire.training import JobStatus
 
 logger = logging.getLogger(__name__)
@@ -46,13 +66,110 @@ EPOCHS_PER_PLOT = 10
 end."""
 EPOCHS_PER_COLLECTION = 10
 
-Plotter = Callable[[Path], Awaitable[str | None]]
-"""Draws the plot of a run's folder; returns the error's text, or None."""
-
 
 def utc_now() -> datetime:
     """The default clock of a run."""
     return datetime.now(UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class StepBegun:
+    """A step that may take long has begun, such as "loading the model"; rollouts and training have other events."""
+
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunBegun:
+    """The components are built, and the first epoch is next."""
+
+    run_id: str
+    run_dir: Path
+    num_epochs: int
+    goes_on: bool = False
+    """Whether an earlier process has begun it; the next epoch may then be partly done."""
+
+
+@dataclass(frozen=True, slots=True)
+class EpochBegun:
+    """The rollouts of an epoch are next."""
+
+    epoch: int
+    """From 0."""
+    num_epochs: int
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutsBegun:
+    """The rollouts of an epoch or a validation are being played."""
+
+    phase: Phase
+    total: int | None
+    """All generations; None if it is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutDone:
+    """One rollout has ended."""
+
+    error: str | None
+    """Why it failed; None if it did not."""
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutsPlayed:
+    """All rollouts of an epoch or a validation."""
+
+    phase: Phase
+    epoch: int
+    records: Sequence[RolloutRecord]
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A message for people, in one or more whole sentences."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Warned(Said):
+    """Likewise, of something that is likely wrong; it stands in the log as well."""
+
+    cause: str | None = None
+    """What it is about, if it is not to be explained twice."""
+
+
+@dataclass(frozen=True, slots=True)
+class StateChanged:
+    """The run goes on and says that it ends early, or has ended."""
+
+    state: RunState
+    at: datetime
+    message: str | None
+
+
+Event = (
+    StepBegun
+    | RunBegun
+    | TrainingPhase
+    | EpochBegun
+    | RolloutsBegun
+    | RolloutDone
+    | RolloutsPlayed
+    | JobRecord
+    | EpochRecord
+    | ValidationRecord
+    | BestEpoch
+    | RunSummary
+    | Said
+    | StateChanged
+)
+Observer = Callable[[Event], None]
+"""Hears of each event after the journal has it, on the run's event loop."""
+
+Plotter = Callable[[Path], Awaitable[str | None]]
+"""Draws the plot of a run's folder; returns the error's text, or None."""
 
 
 @dataclass(frozen=True)
@@ -154,7 +271,7 @@ class RunLog:
         self._began = monotonic() - spent
         self._planned = planned or {}
         self._plotter = plotter
-        self._observers = (self._write_files, self._log, *observers)
+        self._observers = (self._log, *observers)
 
     def append(self, event: Event) -> None:
         """Keep the event, and tell the observers in their order.
@@ -163,8 +280,6 @@ class RunLog:
             JournalError: it cannot be kept; nobody hears of it then.
 
         """
-        if isinstance(event, StateChanged) and event.state is RunState.COMPLETED:
-            write_files(self.journal)  # before that is kept: nobody goes on with a completed run for its files
         self._keep(event)
         self.state = self.state.after(event, self.guards)
         for observe in self._observers:
@@ -262,16 +377,25 @@ class RunLog:
         return failure is None
 
     def _keep(self, event: Event) -> None:
+        """Keep the event, and write the files that follow from it.
+
+        Files with all epochs are written less often as they grow, which bounds the cost.
+        """
         journal = self.journal
         match event:
             case TrainingPhase():
                 journal.record_phase(event)
             case RolloutsPlayed():
                 journal.record_rollouts(event.phase, event.epoch, event.records)
+                write_rollouts(journal, event.phase, event.epoch)
             case JobRecord():
                 journal.record_job(event)
             case EpochRecord():
                 journal.record_epoch(event)
+                if files_due(event.epoch + 1):
+                    write_files(journal)
+                else:
+                    append_metrics(journal.run_dir, event)
             case ValidationRecord():
                 journal.record_validation(event)
             case BestEpoch():
@@ -279,19 +403,11 @@ class RunLog:
             case RunSummary():
                 journal.record_summary(event)
             case StateChanged():
+                if event.state is RunState.COMPLETED:  # nobody goes on with a completed run for its files
+                    write_files(journal)
                 journal.set_state(event.state, at=event.at, message=event.message)
-
-    def _write_files(self, event: Event) -> None:
-        """Files with all epochs are written less often as they grow, which bounds the cost."""
-        match event:
-            case RolloutsPlayed():
-                write_rollouts(self.journal, event.phase, event.epoch)
-            case EpochRecord() if files_due(event.epoch + 1):
-                write_files(self.journal)
-            case EpochRecord():
-                append_metrics(self.journal.run_dir, event)
-            case StateChanged() if event.state not in {RunState.RUNNING, RunState.COMPLETED}:
-                write_files(self.journal)
+                if event.state not in {RunState.RUNNING, RunState.COMPLETED}:
+                    write_files(journal)
 
     def _log(self, event: Event) -> None:
         """The lines of the log, whose wording the guide's users search for."""
@@ -316,3 +432,62 @@ class RunLog:
             failed, causes = sum(each.count for each in failures), "; ".join(map(str, failures))
             place = self.journal.run_dir / FAILURES_NAME
             logger.warning("%s: %d of %d rollouts failed: %s (see %s)", where, failed, num_rollouts, causes, place)
+
+
+def current_run() -> RunLog | None:
+    """The current run; None outside of a run."""
+    run = current_pass().run
+    return run if isinstance(run, RunLog) else None
+
+
+@contextmanager
+def open_run(
+    config: FinetuneConfig,
+    config_text: str,
+    *,
+    resume: Path | None = None,
+    planned: Mapping[str | None, Mapping[Phase, int]] | None = None,
+    observers: Sequence[Observer] = (),
+    now: Callable[[], datetime] = utc_now,
+    plotter: Plotter = draw_run,
+) -> Iterator[RunLog]:
+    """Open a new run: create its folder under `output_dir` and its journal, and close them at the end.
+
+    With `resume`, a run's folder, that run goes on.
+
+    Raises:
+        JournalError: another process trains it, it would write to files elsewhere, or it cannot go on.
+
+    """
+    if resume is None:
+        run_dir = create_run_folder(config.output_dir.absolute(), new_run_id(now()))
+        remember_run(run_dir)  # before it can be killed: who goes on with it knows that it is theirs
+    else:
+        run_dir = resume.absolute()
+    with (
+        marked_alive(run_dir),
+        Journal.create(run_dir, run_dir.name, config_text, created_at=now())
+        if resume is None
+        else Journal.open(run_dir) as journal,
+        log_kept(run_dir),
+        redacted_logs(),
+    ):
+        run = RunLog(
+            journal,
+            observers,
+            guards=config.guards,
+            now=now,
+            plotter=plotter,
+            planned=planned,
+            total_epochs=config.total_epochs if config.phases else None,
+            goes_on=resume is not None,
+        )
+        if resume is not None:
+            for folder in (run_dir, trajectories_folder(run_dir)):
+                remove_unfinished(folder)
+            journal.record_config(config_text)
+            write_files(journal)
+            run.append(StateChanged(RunState.RUNNING, now(), None))
+            remember_run(run_dir)
+        with in_pass(run=run):
+            yield run

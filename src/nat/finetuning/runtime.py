@@ -24,7 +24,6 @@ from nat.finetuning import guards
 from nat.finetuning.best_model import LAST_MODEL, export_best
 from nat.finetuning.diagnosis.gather import findings_of
 from nat.finetuning.ending import SECONDS_AFTER_INTERRUPT, end_after, judge_after, summary_of
-from nat.finetuning.events import Observer, RunBegun, StepBegun
 from nat.finetuning.foreign import run_foreign
 from nat.finetuning.health import check_health, dead_server
 from nat.finetuning.identity import check_resumed, identity_of
@@ -33,8 +32,7 @@ from nat.finetuning.interfaces.trainer_adapter import SendsAgain, TakesOver, Tra
 from nat.finetuning.interfaces.trajectory_builder import TrajectoryBuilder
 from nat.finetuning.plan import Plan, resolve
 from nat.finetuning.plan_rules import found, recipe_refusals, recipe_warnings
-from nat.finetuning.run_context import open_run
-from nat.finetuning.run_log import Plotter, RunLog, utc_now
+from nat.finetuning.run_log import Observer, Plotter, RunBegun, RunLog, StepBegun, open_run, utc_now
 from nat.finetuning.stage import Stage
 from nat.finetuning.summary import path_in_run
 from nat.finetuning.trackers import SECONDS_AT_END, Trackers

@@ -16,7 +16,7 @@ from threading import Thread
 
 from nat.data_models.tracker import TrackerConfig
 from nat.errors import ANY_FAILURE, describe_error
-from nat.finetuning.events import Event, RunBegun
+from nat.finetuning.run_log import Event, RunBegun
 from nat.runs.records import EpochRecord, ValidationRecord
 from nat.runs.tracker import Sending
 

@@ -47,13 +47,11 @@ from nat.finetuning.epoch import (
     submitted_job,
     with_signal,
 )
-from nat.finetuning.events import EpochBegun, RolloutsBegun
 from nat.finetuning.interfaces.finetuning_runner import Trainer
 from nat.finetuning.interfaces.trainer_adapter import check_ready
 from nat.finetuning.interfaces.trajectory_builder import abandoned_on_error
 from nat.finetuning.progress import append_epoch_metrics
-from nat.finetuning.run_context import current_run, open_run
-from nat.finetuning.run_log import RunLog
+from nat.finetuning.run_log import EpochBegun, RolloutsBegun, RunLog, current_run, open_run
 from nat.finetuning.staleness import without_stale
 from nat.finetuning.trajectories.groups import records_of
 from nat.finetuning.validation import plateaued, validate

@@ -9,9 +9,8 @@ from nat.capture.context import ReplacedSampling
 from nat.data_models.config import Config
 from nat.data_models.llm import LLMBaseConfig
 from nat.errors import ConfigError
-from nat.finetuning.events import Event, Observer, RolloutDone, RolloutsPlayed, RunBegun
 from nat.finetuning.plan import Plan
-from nat.finetuning.run_log import RunLog
+from nat.finetuning.run_log import Event, Observer, RolloutDone, RolloutsPlayed, RunBegun, RunLog
 from nat.rollout.ray_workers import Workers, ray_workers
 from nat.rollout.remote import RemoteWorkflow, open_remote
 from nat.rollout.session import WorkflowSession, using_session

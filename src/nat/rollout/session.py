@@ -175,7 +175,7 @@ class Pass:
     keeper: Keeper | None = None
     """Keeps what its passes finish."""
     run: object = None
-    """The finetuning run, which plug-ins get by `nat.finetuning.run_context`."""
+    """The finetuning run, which plug-ins get by `nat.finetuning.run_log`."""
 
 
 _USUAL = Pass()

@@ -11,7 +11,7 @@ from fakes.run_records import epoch_record, validation_record
 from nat.cli import console_log
 from nat.cli.progress import LineProgress, LiveProgress, console_progress
 from nat.data_models.rollout_failure import FailureCount
-from nat.finetuning.events import RunBegun
+from nat.finetuning.run_log import RunBegun
 from nat.runs.records import Phase
 
 FAILURES = [FailureCount(cause="the workflow raised an error", count=64, error="KeyError: 'city'")]

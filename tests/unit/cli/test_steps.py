@@ -5,7 +5,7 @@ from io import StringIO
 from rich.console import Console
 
 from nat.cli.steps import StepDisplay, StepProgress, shown_steps
-from nat.finetuning.events import RolloutDone, RolloutsBegun, StepBegun
+from nat.finetuning.run_log import RolloutDone, RolloutsBegun, StepBegun
 from nat.runs.records import Phase
 
 

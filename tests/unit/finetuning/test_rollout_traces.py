@@ -1,7 +1,7 @@
 from pathlib import Path
 
 from fakes.made_spans import CollectedTraces, rollout
-from nat.finetuning.events import RolloutsPlayed, RunBegun
+from nat.finetuning.run_log import RolloutsPlayed, RunBegun
 from nat.finetuning.workflow_sessions import RolloutTraces
 from nat.runs.records import Phase
 from nat.runs.rollouts import LeftOutCause, RolloutRecord

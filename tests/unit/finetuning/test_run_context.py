@@ -1,7 +1,7 @@
 from fakes.run_records import epoch_record
 from nat.data_models.finetuning import FinetuneConfig
 from nat.files import UNFINISHED
-from nat.finetuning.run_context import current_run, open_run
+from nat.finetuning.run_log import current_run, open_run
 from nat.rollout.session import current_pass, in_pass
 from nat.runs.records import TrainingPhase
 

@@ -4,9 +4,17 @@ import pytest
 
 from fakes.run_records import NOON, epoch_record, job_record, rollout_record, validation_record
 from nat.errors import JournalError
-from nat.finetuning.events import EpochBegun, RolloutDone, RolloutsBegun, RolloutsPlayed, RunBegun, Said, StateChanged
 from nat.finetuning.progress import RunProgress
-from nat.finetuning.run_log import RunLog
+from nat.finetuning.run_log import (
+    EpochBegun,
+    RolloutDone,
+    RolloutsBegun,
+    RolloutsPlayed,
+    RunBegun,
+    RunLog,
+    Said,
+    StateChanged,
+)
 from nat.runs.journal import Journal
 from nat.runs.records import Phase, RunState, TrainingPhase
 from nat.wire.training import JobStatus

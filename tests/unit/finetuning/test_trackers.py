@@ -9,7 +9,7 @@ import pytest
 from fakes.run_records import epoch_record
 from fakes.runs_on_disk import make_run
 from fakes.tracker import FakeTracker, registered
-from nat.finetuning.events import RunBegun
+from nat.finetuning.run_log import RunBegun
 from nat.finetuning.trackers import Trackers
 from nat.registry.catalog import pushed_catalog
 

@@ -1,8 +1,7 @@
 """The state of a run is a fold of its log: what a journal has kept gives it back."""
 
 from fakes.run_records import NOON, epoch_record, job_record, rollout_record, validation_record
-from nat.finetuning.events import RolloutsPlayed
-from nat.finetuning.run_log import RunLog, TrainingState
+from nat.finetuning.run_log import RolloutsPlayed, RunLog, TrainingState
 from nat.runs.journal import Journal
 from nat.runs.records import Phase, TrainingPhase
 from nat.wire.training import JobStatus

@@ -5,7 +5,7 @@ from nat.data_models.finetuning import EarlyStoppingConfig, FinetuneConfig, Guar
 from nat.data_models.rollout_failure import RAISED, FailureCount
 from nat.errors import EvaluationError
 from nat.finetuning.diagnosis.conditions import truncation
-from nat.finetuning.run_context import open_run
+from nat.finetuning.run_log import open_run
 from nat.finetuning.trainer import EpochTrainer
 from nat.finetuning.validation import held_out_warning, plateaued, validate
 from nat.runs.records import held_out_means

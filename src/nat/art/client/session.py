@@ -24,7 +24,7 @@ from nat.data_models.finetuning import ServedModel
 from nat.data_models.llm import ModelEndpoint
 from nat.errors import BackendError, BackendUnreachable, ConfigError
 from nat.finetuning.interfaces.trainer_adapter import check_ready
-from nat.finetuning.run_context import current_run
+from nat.finetuning.run_log import current_run
 from nat.finetuning.sampling import REPLACE, block_finding
 from nat.wire.json import without_surrogates
 from nat.wire.sampling import target_names

@@ -27,7 +27,7 @@ from nat.data_models.score import is_finite
 from nat.errors import BackendError, ConfigError, NatError, describe_error
 from nat.finetuning.interfaces.trainer_adapter import CheckpointKeeper, KeptCheckpoint, TrainerAdapter, check_ready
 from nat.finetuning.progress import append_progress
-from nat.finetuning.run_context import current_run
+from nat.finetuning.run_log import current_run
 from nat.registry.decorators import register_trainer_adapter
 from nat.wire.training import JobStatus
 

@@ -14,11 +14,9 @@ from nat.errors import ConfigError, EvaluationError
 from nat.eval.comparison import AgainstFirst
 from nat.eval.dataset import copies
 from nat.eval.failures import remedy_of
-from nat.finetuning.events import RolloutsBegun, RolloutsPlayed
 from nat.finetuning.interfaces.trajectory_builder import TrajectoryBuilder
 from nat.finetuning.metrics import commonest_answer, commonest_of
-from nat.finetuning.run_context import current_run
-from nat.finetuning.run_log import RunLog, utc_now
+from nat.finetuning.run_log import RolloutsBegun, RolloutsPlayed, RunLog, current_run, utc_now
 from nat.finetuning.trajectories import outcome
 from nat.rollout.session import in_pass
 from nat.runs.records import Phase, ValidationRecord, after_epoch

@@ -24,7 +24,7 @@ from nat.eval.failures import remedy_of
 from nat.finetuning.interfaces.trajectory_builder import TrajectoryBuilder, abandoned_on_error
 from nat.finetuning.preferences.candidates import CandidateStep, PreferencePair, Skipped, find_candidates, pair_turn
 from nat.finetuning.progress import append_progress
-from nat.finetuning.run_context import current_run
+from nat.finetuning.run_log import current_run
 from nat.finetuning.trajectories import outcome
 from nat.finetuning.trajectories.groups import group_by_example
 from nat.preferences.pairs import PairRule, SkipCause

@@ -32,7 +32,7 @@ from nat.finetuning.interfaces.trainer_adapter import (
     TrainerAdapter,
 )
 from nat.finetuning.progress import append_progress
-from nat.finetuning.run_context import current_run
+from nat.finetuning.run_log import current_run
 from nat.finetuning.trainer import EpochTrainer
 from nat.finetuning.trajectories.rows import training_groups
 from nat.finetuning.trajectory_builder import EvalTrajectoryBuilder, EvalTrajectoryBuilderConfig

@@ -13,7 +13,7 @@ from nat.data_models.finetuning import (
     TrajectoryCollection,
 )
 from nat.errors import AlgorithmError, BackendError, ConfigError
-from nat.finetuning.run_context import open_run
+from nat.finetuning.run_log import open_run
 from nat.http.errors import ApiError
 from nat.plugins.local.adapter import LocalTrainerAdapter, LocalTrainerAdapterConfig
 from nat.plugins.local.client import BackendClient

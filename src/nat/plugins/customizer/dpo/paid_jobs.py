@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 from nat.data_models.finetuning import TrainingJobRef
 from nat.errors import BackendError
-from nat.finetuning.run_context import current_run
+from nat.finetuning.run_log import current_run
 from nat.http.service import ServiceRefused, is_passing
 from nat.plugins.customizer.dpo.rows import Dataset
 from nat.plugins.customizer.dpo.service import Customizer, Report, job_id_of
