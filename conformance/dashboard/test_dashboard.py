@@ -83,7 +83,7 @@ async def test_a_page_follows_a_run(tmp_path):
         browsing = asyncio.create_task(visits(waiting))
         await asyncio.sleep(8)  # by then the page is open, or the first wait fails
         with Journal.open(run_dir) as journal:
-            journal.record_epoch(epoch_record(3, 0.9, num_rollouts=192))
+            journal.record(epoch_record(3, 0.9, num_rollouts=192))
             await asyncio.sleep(3)
             journal.set_state(RunState.COMPLETED, at=NOON)
         (page,) = await browsing
@@ -131,7 +131,7 @@ async def test_a_hundred_thousand_rollouts_stay_quick(tmp_path):
         for epoch in range(100):
             records = [rollout_record(f"e{n % 125}", n // 125, reward=n / 1000) for n in range(1000)]
             journal.record_rollouts(Phase.TRAIN, epoch, records)
-            journal.record_epoch(epoch_record(epoch, epoch / 100, num_rollouts=1000))
+            journal.record(epoch_record(epoch, epoch / 100, num_rollouts=1000))
     async with visiting(tmp_path) as visits:
         found = await visits(*({"path": here(run_dir) + page} for page in ("", "/train/50", "/train/50/bin?n=3")))
     assert max(page["paint_ms"] for page in found) < 1000

@@ -32,10 +32,10 @@ def record_epoch(journal: Journal, epoch: int) -> None:
     """An epoch with two optimizer steps and five rollouts."""
     steps = [{"loss": 1 / (2 * epoch + step), "grad_norm": 1.0} for step in (1, 2)]
     done = {"epoch": epoch, "steps": steps, "metrics": {"policy_step": 2.0 * epoch + 2}, "finished_at": NOON}
-    journal.record_job(job_record(f"job-{epoch}", JobStatus.COMPLETED, **done))
+    journal.record(job_record(f"job-{epoch}", JobStatus.COMPLETED, **done))
     journal.record_rollouts(Phase.TRAIN, epoch, training_rollouts())
     metrics = {"train/loss": 0.5 / (epoch + 1), "drift/broken_by_other tokens": float(epoch)}
-    journal.record_epoch(epoch_record(epoch, 0.25 * (epoch + 1), metrics=metrics))
+    journal.record(epoch_record(epoch, 0.25 * (epoch + 1), metrics=metrics))
 
 
 def record_end(journal: Journal) -> None:
@@ -45,10 +45,10 @@ def record_end(journal: Journal) -> None:
     for name in ("model", "checkpoint"):
         (run_dir / name).mkdir()
         (run_dir / name / "model.safetensors").write_bytes(b"weights")
-    journal.record_best(BestEpoch(epoch=3, score=0.75, measure=BestMeasure.HELD_OUT, checkpoint="checkpoint"))
+    journal.record(BestEpoch(epoch=3, score=0.75, measure=BestMeasure.HELD_OUT, checkpoint="checkpoint"))
     facts = {"before": 0.25, "after": 0.75, "difference": 0.5, "interval": (0.125, 0.875), "verdict": Verdict.IMPROVED}
-    files = {"model": "model", "plot": "reward_plot.png", "best": journal.best()}
-    journal.record_summary(RunSummary(run_id="run-1", epochs=3, seconds=9.0, tokens_trained=300, **facts, **files))
+    files = {"model": "model", "plot": "reward_plot.png", "best": journal.find(BestEpoch)}
+    journal.record(RunSummary(run_id="run-1", epochs=3, seconds=9.0, tokens_trained=300, **facts, **files))
     journal.set_state(RunState.COMPLETED, at=NOON)
 
 
@@ -60,14 +60,14 @@ def main() -> None:
     if part == "first":
         run_dir.mkdir(parents=True)
         with Journal.create(run_dir, "run-1", CONFIG, created_at=NOON) as journal:
-            journal.record_validation(validation_record(0, SCORES[0]))
+            journal.record(validation_record(0, SCORES[0]))
             for epoch in (0, 1):
                 record_epoch(journal, epoch)
                 sending.send()
         os.kill(os.getpid(), signal.SIGKILL)
     with Journal.open(run_dir) as journal:
         record_epoch(journal, 2)
-        journal.record_validation(validation_record(3, SCORES[1]))
+        journal.record(validation_record(3, SCORES[1]))
         sending.send()
         record_end(journal)
     sending.send(last=True)

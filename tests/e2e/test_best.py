@@ -76,7 +76,7 @@ async def test_the_highest_held_out_score_wins_and_of_equal_ones_the_earliest(pr
     result = await project.run(**held_out(project))
     assert project.adapter.kept == [1]
     with project.journal() as journal:
-        assert journal.best() == held_out_best(0.75, 1)
+        assert journal.find(BestEpoch) == held_out_best(0.75, 1)
     assert json.loads((result.run_dir / "summary.json").read_text())["best"]["checkpoint"] == "checkpoints/step_000001"
     printed = summary_text(result, project.given())
     assert "the best: held-out score 0.750 after epoch 1" in printed

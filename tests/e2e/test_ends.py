@@ -24,7 +24,7 @@ from nat.errors import (
 from nat.finetuning import ending
 from nat.finetuning.runtime import run_finetuning
 from nat.runs.preemption import Preempted, Preemption
-from nat.runs.records import RunState, Verdict
+from nat.runs.records import RunState, RunSummary, Verdict
 
 LEARNED = 2
 """Jobs after which the model of these tests answers the held-out questions."""
@@ -262,7 +262,7 @@ async def test_an_interrupted_run_does_not_wait_long_for_its_verdict(project, ca
     assert f"The weights after epoch 2 are not judged: {reason}" in caplog.text
     with project.journal() as journal:
         assert journal.info().state is RunState.CANCELED
-        summary = journal.summary()
+        summary = journal.find(RunSummary)
     assert summary is not None
     assert summary.judged_epoch is None
 
@@ -288,7 +288,7 @@ async def test_a_preempted_run_leaves_for_later_what_can_be_done_later(project, 
     assert not drawn
     assert "export_best" not in caplog.text
     with project.journal() as journal:
-        info, summary = journal.info(), journal.summary()
+        info, summary = journal.info(), journal.find(RunSummary)
         assert [validation.epoch for validation in journal.validations()] == [0]
         assert journal.num_epochs() == LEARNED
     assert (info.state, info.message) == (RunState.INTERRUPTED, "interrupted by SIGTERM")

@@ -43,7 +43,7 @@ def test_a_loss_of_ones_own_trains_the_agent(tmp_path):
     command = [sys.executable, "-c", NAT, "finetune", "--config_file", "sums.yml", *pairs]
     subprocess.run(command, cwd=tmp_path, env=env, check=True, timeout=300)
     with sqlite3.connect(tmp_path / ".tmp" / "sums" / "latest" / "journal.sqlite") as connection:
-        [(record,)] = connection.execute("SELECT record FROM jobs").fetchall()
+        [(record,)] = connection.execute("SELECT record FROM records WHERE kind = 'JobRecord'").fetchall()
     used = json.loads(record)["training"]
     assert (used["algorithm"], used["settings"]["policy_loss"]) == ("sapo", "sapo")
     assert used["settings"]["options"] == {"tau_positive": 1.0, "tau_negative": 1.2}

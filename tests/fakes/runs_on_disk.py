@@ -33,9 +33,7 @@ def make_run(
     with Journal.create(run_dir, run_id, yaml.safe_dump(config), created_at=NOON) as journal:
         for epoch, count in enumerate(solved):
             names = changes.get("names", [f"held-{n}" for n in range(10)])
-            journal.record_validation(
-                validation_record(epoch, {name: float(n < count) for n, name in enumerate(names)})
-            )
+            journal.record(validation_record(epoch, {name: float(n < count) for n, name in enumerate(names)}))
             questions = changes.get("question", "What is {}?")
             journal.record_rollouts(
                 Phase.VALIDATION,
@@ -47,18 +45,16 @@ def make_run(
             left_out = {"its group has no difference in reward": 8}
             if phases[epoch] not in {None, *phases[:epoch]}:
                 count = phases.count(phases[epoch])
-                journal.record_phase(TrainingPhase(name=phases[epoch], first_epoch=epoch, num_epochs=count))
+                journal.record(TrainingPhase(name=phases[epoch], first_epoch=epoch, num_epochs=count))
             fields = {
                 "metrics": metrics,
                 "left_out": left_out,
                 "phase": phases[epoch],
                 "played": phases[epoch] != "file",
             }
-            journal.record_epoch(epoch_record(epoch, 0.3 + epoch / 10, num_rollouts=192, **fields))
+            journal.record(epoch_record(epoch, 0.3 + epoch / 10, num_rollouts=192, **fields))
             journal.record_rollouts(Phase.TRAIN, epoch, training_rollouts())
-        journal.record_best(
-            BestEpoch(epoch=3, score=0.8, measure=BestMeasure.HELD_OUT, checkpoint="checkpoints/step_3")
-        )
+        journal.record(BestEpoch(epoch=3, score=0.8, measure=BestMeasure.HELD_OUT, checkpoint="checkpoints/step_3"))
         journal.set_state(state, at=NOON, message=changes.get("message"))
     return run_dir
 

@@ -20,7 +20,7 @@ from killed.processes import AT, PROGRAM
 from nat.backend.output_folder import LOCK
 from nat.files import UNFINISHED
 from nat.runs.journal import reading
-from nat.runs.records import Phase
+from nat.runs.records import BestEpoch, Phase, RunSummary
 from recorded.playing import MODEL, changed, make_teacher
 
 ROOT = Path(__file__).parents[2]
@@ -139,7 +139,7 @@ def facts(folder: Path) -> dict[str, Any]:
             "validations": journal.validations(),
             "jobs": journal.jobs(),
             "phases": journal.phases(),
-            "ends": filter(None, (journal.best(), journal.summary())),
+            "ends": filter(None, (journal.find(BestEpoch), journal.find(RunSummary))),
         }.items():
             found[name] = [each.model_dump(mode="json") for each in records]
     for path in sorted(run_dir.rglob("*")):

@@ -22,6 +22,9 @@ HARNESS, BACKEND = "harness", "backend"
 _JOURNAL, _CHECKPOINTS = "nat.runs.journal:Journal", "nat.backend.training.checkpoints:Checkpoints"
 
 
+_RECORD = f"{_JOURNAL}.record"
+
+
 class Point(NamedTuple):
     """Before or after a call of a method, counted from 1."""
 
@@ -33,6 +36,8 @@ class Point(NamedTuple):
     """The backend never writes the second checkpoint."""
     awaits_checkpoint: bool = False
     """Both wait until the second checkpoint is there."""
+    kind: str = ""
+    """The class of the call's argument, if others do not count."""
 
 
 POINTS = {
@@ -42,10 +47,10 @@ POINTS = {
     "the batch is sent": Point(HARNESS, "nat.plugins.local.client:BackendClient.submit", "after", 2),
     "in the update": Point(BACKEND, "nat.backend.training.optimizer:MasterAdamW.step", "after", 2),
     "after the update, before the checkpoint": Point(BACKEND, f"{_CHECKPOINTS}.save", "before", 2),
-    "the journal has the job, no checkpoint": Point(HARNESS, f"{_JOURNAL}.record_job", "after", 4, True),
-    "the journal has the epoch, no checkpoint": Point(HARNESS, f"{_JOURNAL}.record_epoch", "after", 2, True),
-    "the checkpoint has the job, not the journal": Point(HARNESS, f"{_JOURNAL}.record_job", "before", 4, False, True),
-    "the journal has the epoch and a checkpoint": Point(HARNESS, f"{_JOURNAL}.record_epoch", "after", 2, False, True),
+    "the journal has the job, no checkpoint": Point(HARNESS, _RECORD, "after", 4, True, kind="JobRecord"),
+    "the journal has the epoch, no checkpoint": Point(HARNESS, _RECORD, "after", 2, True, kind="EpochRecord"),
+    "the checkpoint has the job, not the journal": Point(HARNESS, _RECORD, "before", 4, False, True, "JobRecord"),
+    "the journal has the epoch and a checkpoint": Point(HARNESS, _RECORD, "after", 2, False, True, "EpochRecord"),
 }
 
 
@@ -91,17 +96,17 @@ def _watch(process: str) -> None:
     if process == BACKEND and point.holds_checkpoint:
         _wrap(f"{_CHECKPOINTS}.save", "before", 2, lambda: time.sleep(600))
     if process == point.process:
-        _wrap(point.method, point.when, point.count, partial(_die, point))
+        _wrap(point.method, point.when, point.count, partial(_die, point), point.kind)
 
 
-def _wrap(method: str, when: str, count: int, act: Any) -> None:
+def _wrap(method: str, when: str, count: int, act: Any, kind: str = "") -> None:
     place, _, name = method.rpartition(".")
     owner = resolve_name(place)
     function, calls = getattr(owner, name), iter(range(1, 1000))
 
     @wraps(function)
     def called(*values: Any, **more: Any) -> Any:
-        due = next(calls) == count
+        due = (not kind or type(values[-1]).__name__ == kind) and next(calls) == count
         if due and when == "before":
             act()
         result = function(*values, **more)

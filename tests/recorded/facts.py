@@ -8,7 +8,7 @@ from typing import Any
 
 from fakes.training_rows import logprobs_of
 from nat.runs.journal import reading
-from nat.runs.records import Phase
+from nat.runs.records import Phase, RunSummary
 from nat.wire.training import TrainingRow
 
 _NUMBER = re.compile(r"(?<![\w.])-?\d+\.\d+(?:e-?\d+)?|(?<![\w.])-?\d+e-?\d+")
@@ -40,7 +40,7 @@ def _facts(run: Path) -> Iterator[dict[str, Any]]:
                 yield {"rollout": who, "reward": record.reward, "error": error, "rows": [*map(_row, record.rows)]}
         for validation in journal.validations():
             yield {"validation": validation.epoch, "scores": validation.scores}
-        yield {"summary": journal.summary().model_dump(mode="json", include=SUMMARY)}
+        yield {"summary": journal.find(RunSummary).model_dump(mode="json", include=SUMMARY)}
 
 
 def _row(row: TrainingRow) -> dict[str, Any]:

@@ -39,7 +39,7 @@ from nat.reports.rollouts import whole
 from nat.reports.run_page import epochs_of
 from nat.runs.journal import reading
 from nat.runs.liveness import ShownState
-from nat.runs.records import Phase, after_epoch, same_examples
+from nat.runs.records import EpochRecord, Phase, after_epoch, same_examples
 
 _ON_PAGE = 200
 """Rollouts in a list."""
@@ -178,7 +178,7 @@ class Pages:
         with reading(folder) as journal:
             outcomes = outcomes_of(journal, phase, epoch, name)
             chosen = next((each for each in outcomes if each.generation == generation), outcomes[0])
-            trained = journal.epoch(epoch) if phase is Phase.TRAIN else None
+            trained = journal.find(EpochRecord, epoch) if phase is Phase.TRAIN else None
             (record,) = whole(journal, phase, epoch, [chosen])
             tokens = tokens_view(journal, record)
         return _html(

@@ -26,7 +26,7 @@ async def keep_if_best(
 
     `scores` by epoch count failures alike. The weights before training need no checkpoint: the run started from them.
     """
-    best, score = run.journal.best(), scores.get(epoch)
+    best, score = run.journal.find(BestEpoch), scores.get(epoch)
     if score is None or (best is not None and score <= scores.get(best.epoch, best.score)):
         return
     kept = await adapter.keep_best() if epoch > 0 and isinstance(adapter, CheckpointKeeper) else None
@@ -41,7 +41,7 @@ async def keep_if_best(
 async def export_best(adapter: TrainerAdapter, run: RunLog) -> Path | None:
     """Write the best weights as a model, if the run keeps some."""
     path = await adapter.export_best(BEST_MODEL) if isinstance(adapter, CheckpointKeeper) else None
-    best = run.journal.best()
+    best = run.journal.find(BestEpoch)
     if path is None:
         where = "none was found" if best is None else best_text(best, run.journal.run_dir)
         run.warn(f"finetuning.export_best: no model was written; the best model: {where}")

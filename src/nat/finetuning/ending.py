@@ -26,7 +26,7 @@ from nat.finetuning.verdict import Comparison
 from nat.runs.folder import write_files
 from nat.runs.journal import Journal
 from nat.runs.preemption import Preempted, resume_command
-from nat.runs.records import Finding, RunState, RunSummary, after_epoch
+from nat.runs.records import BestEpoch, Finding, RunState, RunSummary, after_epoch
 from nat.wire.training import JobStatus
 
 logger = logging.getLogger(__name__)
@@ -104,7 +104,7 @@ def summary_of(
         state=state,
         ended_early=ended_early,
         seconds=run.seconds,
-        best=journal.best(),
+        best=journal.find(BestEpoch),
         causes=causes,
         phases=journal.phases(),
         budget=budget_of(journal),
@@ -128,7 +128,7 @@ async def end_after(error: BaseException, run: RunLog) -> list[str]:
         validations = journal.validations()
         judged = validations[-1].epoch if validations else 0
         causes = [] if preempted else await findings_of(run_dir, ended=True)
-        best, best_model = journal.best(), BEST_MODEL if (run_dir / BEST_MODEL).is_dir() else None
+        best, best_model = journal.find(BestEpoch), BEST_MODEL if (run_dir / BEST_MODEL).is_dir() else None
         summary, comparison = summary_of(
             run,
             state=state,

@@ -49,7 +49,7 @@ def check_resumed(run_dir: Path | None, now: RunIdentity, *, accept_changes: boo
     if run_dir is None or accept_changes:
         return
     with reading(run_dir) as journal:
-        before, after = (journal.identity() or now).parts, now.parts
+        before, after = (journal.find(RunIdentity) or now).parts, now.parts
     found = []
     for key in sorted(before.keys() | after.keys()):
         old, new = before.get(key, _NOTHING), after.get(key, _NOTHING)

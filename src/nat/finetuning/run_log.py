@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -219,18 +218,22 @@ def state_of(journal: Journal, guards: GuardsConfig, *, goes_on: bool = False) -
 
 
 def events_of(journal: Journal) -> Iterator[Event]:
-    """The events that a journal keeps, in the order of the run; those of rollouts have no texts and tokens."""
+    """The events that a journal keeps, in the order of the run.
+
+    The state depends on the rollouts of a phase's first epoch alone, so those of others are not read.
+    """
     phases = {phase.first_epoch: phase for phase in journal.phases()}
     validations = {record.epoch: record for record in journal.validations()}
-    epochs = {record.epoch: record for record in journal.each_epoch()}
+    epochs = {record.epoch: record for record in journal.each(EpochRecord)}
+    begins = {0, *phases}
     jobs: dict[int, list[JobRecord]] = {}
     for job in journal.jobs():
         jobs.setdefault(job.epoch, []).append(job)
     played = set(journal.played(Phase.TRAIN))
     for epoch in sorted({*phases, *validations, *epochs, *jobs, *played}):
         yield from filter(None, (validations.get(epoch), phases.get(epoch)))
-        if epoch in played:
-            yield RolloutsPlayed(Phase.TRAIN, epoch, list(journal.sampled(Phase.TRAIN, epoch)))
+        if epoch in played & begins:
+            yield RolloutsPlayed(Phase.TRAIN, epoch, list(journal.rollouts(Phase.TRAIN, epoch)))
         yield from jobs.get(epoch, ())
         if epoch in epochs:
             yield epochs[epoch]
@@ -266,8 +269,8 @@ class RunLog:
         self.state = state_of(journal, self.guards, goes_on=True)
         self.first_answers: FirstAnswers = {}
         """For evaluators that compare: the held-out answers from before training."""
-        spent = sum(epoch.seconds for epoch in journal.each_epoch())
-        spent += sum(validation.seconds for validation in journal.each_validation())
+        spent = sum(epoch.seconds for epoch in journal.each(EpochRecord))
+        spent += sum(validation.seconds for validation in journal.each(ValidationRecord))
         self._began = monotonic() - spent
         self._planned = planned or {}
         self._plotter = plotter
@@ -343,12 +346,12 @@ class RunLog:
 
     def epochs(self) -> list[EpochRecord]:
         """The finished epochs of the phase."""
-        return list(self.journal.each_epoch(self.first_epoch))
+        return list(self.journal.each(EpochRecord, self.first_epoch))
 
     @property
     def unplayed_epochs(self) -> int:
         """Epochs of earlier phases that trained on a file."""
-        return sum(not each.played for each in islice(self.journal.each_epoch(), self.first_epoch))
+        return sum(not each.played for each in self.journal.each(EpochRecord, 0, self.first_epoch - 1))
 
     def num_rollouts(self, phase: Phase) -> int | None:
         """Rollouts of an epoch or a validation; None if the number is not known."""
@@ -383,25 +386,17 @@ class RunLog:
         """
         journal = self.journal
         match event:
-            case TrainingPhase():
-                journal.record_phase(event)
             case RolloutsPlayed():
                 journal.record_rollouts(event.phase, event.epoch, event.records)
                 write_rollouts(journal, event.phase, event.epoch)
-            case JobRecord():
-                journal.record_job(event)
             case EpochRecord():
-                journal.record_epoch(event)
+                journal.record(event)
                 if files_due(event.epoch + 1):
                     write_files(journal)
                 else:
                     append_metrics(journal.run_dir, event)
-            case ValidationRecord():
-                journal.record_validation(event)
-            case BestEpoch():
-                journal.record_best(event)
-            case RunSummary():
-                journal.record_summary(event)
+            case TrainingPhase() | JobRecord() | ValidationRecord() | BestEpoch() | RunSummary():
+                journal.record(event)
             case StateChanged():
                 if event.state is RunState.COMPLETED:  # nobody goes on with a completed run for its files
                     write_files(journal)

@@ -146,7 +146,7 @@ async def run_finetuning(
                 run.say(f"Going on with a run that has {done} of {total} epochs.")
             seconds = SECONDS_AT_END
             try:
-                run.journal.record_identity(identity)
+                run.journal.record(identity)
                 result = await _run(plan, run, traces, preemption)
                 run.end(RunState.COMPLETED)
                 preemption.completed = True

@@ -434,7 +434,7 @@ class EpochTrainer(Trainer):
             return None
         return exceeded(
             budget,
-            list(context.journal.each_epoch()),
+            list(context.journal.each(EpochRecord)),
             context.journal.validations(),
             planned=context.num_rollouts(Phase.TRAIN),
         )
@@ -474,7 +474,7 @@ def statuses_of(journal: Journal, run_id: str, first: int, end: int | None = Non
     """The final status of each finished epoch from `first` on, before `end`."""
     jobs = {job.epoch: job for job in journal.jobs()}
     statuses = []
-    for record in journal.each_epoch(first):
+    for record in journal.each(EpochRecord, first):
         if end is not None and record.epoch >= end:
             break
         if (job := jobs.get(record.epoch)) is None:

@@ -46,12 +46,13 @@ async def validate(trainer: Trainer, epoch: int, run: RunLog, *, last: bool = Fa
         EvaluationError: the trainer's own validation reports an error instead of scores.
 
     """
-    known = run.journal.validation(epoch)
+    known = run.journal.find(ValidationRecord, epoch)
     if known is None:
         metrics = await trainer.run_validation_evaluation(epoch, run.run_id)
         if metrics.get("error"):
             raise EvaluationError(f"validation {after_epoch(epoch)} failed: {metrics['error']}")
-        if (known := run.journal.validation(epoch)) is None:  # a plug-in's trainer has played them, and kept nothing
+        known = run.journal.find(ValidationRecord, epoch)
+        if known is None:  # a plug-in's trainer has played them, and kept nothing
             if problem := score_problem(metrics.get("avg_reward"), "avg_reward"):
                 hint = "`run_validation_evaluation` must return a number"
                 raise EvaluationError(f"validation: {problem}", hint=hint)

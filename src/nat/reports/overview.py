@@ -12,7 +12,7 @@ from nat.reports.text import one_line, printable, table
 from nat.runs.journal import Journal, reading
 from nat.runs.liveness import ShownState, is_alive, shown_state
 from nat.runs.recorded_config import config_of, finetuning_value, value_at
-from nat.runs.records import PhaseVerdict, SparseRecord, Verdict, held_out_means
+from nat.runs.records import PhaseVerdict, RunSummary, SparseRecord, Verdict, held_out_means
 
 _MODEL_WIDTH = 40
 
@@ -65,7 +65,7 @@ def overviews(folders: Sequence[Path]) -> list[RunOverview]:
 
 def overview(journal: Journal) -> RunOverview:
     """The facts of one run."""
-    info, summary, validations = journal.info(), journal.summary(), journal.validations()
+    info, summary, validations = journal.info(), journal.find(RunSummary), journal.validations()
     config, epochs = config_of(info.config_text), journal.num_epochs()
     means = held_out_means(validations)
     planned = [finetuning_value(config, "num_epochs"), *_of_phases(config, "num_epochs")]

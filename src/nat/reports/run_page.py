@@ -82,8 +82,8 @@ class RunReport(SparseRecord):
 
 def run_report(journal: Journal) -> RunReport:
     """Read everything that the page shows."""
-    run, epochs, validations, best = overview(journal), journal.epochs(), journal.validations(), journal.best()
-    settings, summary = (job.training for job in journal.jobs()), journal.summary()
+    run, epochs, validations, best = overview(journal), journal.epochs(), journal.validations(), journal.find(BestEpoch)
+    settings, summary = (job.training for job in journal.jobs()), journal.find(RunSummary)
     algorithms = (str(each["algorithm"]) for each in settings if each and "algorithm" in each)
     left_out: Counter[str] = Counter()
     for epoch in epochs:

@@ -16,11 +16,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from nat.data_models.rollout_failure import FirstFailure
 from nat.errors import JournalError
 from nat.eval.failures import FAILURES_NAME, failures_text
 from nat.files import replace_link, replacing, write_text
 from nat.runs.journal import Journal
-from nat.runs.records import EpochRecord, Phase, ValidationRecord
+from nat.runs.records import EpochRecord, Phase, RunSummary, ValidationRecord
 from nat.secrets import redact_json
 
 logger = logging.getLogger(__name__)
@@ -119,7 +120,7 @@ def write_files(journal: Journal) -> None:
     history: list[dict[str, Any]] = []
     curriculum_state = None
     with replacing(run_dir / METRICS_NAME) as file:
-        for epoch in journal.each_epoch():
+        for epoch in journal.each(EpochRecord):
             file.write(_metrics_line(epoch).encode())
             history.append(_dump(epoch, REWARD_HISTORY_FIELDS))
             curriculum_state = epoch.curriculum_state
@@ -129,7 +130,7 @@ def write_files(journal: Journal) -> None:
         _write_json(run_dir / "validation_history.json", rows)
     if curriculum_state is not None:
         _write_json(run_dir / "curriculum_state.json", curriculum_state)
-    if (summary := journal.summary()) is not None:
+    if (summary := journal.find(RunSummary)) is not None:
         _write_json(run_dir / "summary.json", summary.model_dump(mode="json"))
     link_guide_names(run_dir.parent)
 
@@ -137,7 +138,7 @@ def write_files(journal: Journal) -> None:
 def write_rollouts(journal: Journal, phase: Phase, epoch: int) -> None:
     """Write the rollouts of one epoch or validation, and `failures.txt` with one traceback for each kind of failure."""
     write_trajectories(journal, phase, epoch)
-    if text := failures_text(journal.failures()):
+    if text := failures_text(list(journal.each(FirstFailure))):
         with replacing(journal.run_dir / FAILURES_NAME) as file:
             file.write(text.encode(errors="backslashreplace"))
 

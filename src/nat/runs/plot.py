@@ -100,7 +100,7 @@ def main(run_dir: Path) -> str | None:
     try:
         with Journal.open(run_dir, read_only=True) as journal:
             run_id = journal.info().run_id
-            draw(run_dir / PLOT_NAME, run_id, journal.epochs(), journal.validations(), journal.summary())
+            draw(run_dir / PLOT_NAME, run_id, journal.epochs(), journal.validations(), journal.find(RunSummary))
     except (OSError, NatError) as error:
         return describe_error(error)
     return None

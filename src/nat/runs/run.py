@@ -10,7 +10,7 @@ from nat.runs.folder import LATEST
 from nat.runs.journal import reading
 from nat.runs.liveness import ShownState, is_alive, shown_state
 from nat.runs.recorded_config import config_of
-from nat.runs.records import Phase, RunInfo, RunSummary, epoch_number
+from nat.runs.records import EpochRecord, Phase, RunInfo, RunSummary, ValidationRecord, epoch_number
 from nat.runs.rollouts import RolloutRecord
 from nat.wire.extras import install_hint, missing_packages
 
@@ -68,7 +68,7 @@ class Run:
     def summary(self) -> RunSummary | None:
         """The verdict and what the run came to; None before its end."""
         with reading(self.folder) as journal:
-            return journal.summary()
+            return journal.find(RunSummary)
 
     def epochs(self) -> "DataFrame":
         """A row for each finished epoch: the fields of `training_metrics.jsonl`, and its metrics as columns."""
@@ -76,13 +76,13 @@ class Run:
             return _frame(
                 {name: value for name, value in record if not isinstance(value, dict | list)}
                 | {"epoch": epoch_number(record.epoch), **record.metrics}
-                for record in journal.each_epoch()
+                for record in journal.each(EpochRecord)
             )
 
     def validations(self) -> "DataFrame":
         """A row for each validation, after `epoch` epochs of training."""
         with reading(self.folder) as journal:
-            return _frame({"epoch": record.epoch, **record.statistics} for record in journal.each_validation())
+            return _frame({"epoch": record.epoch, **record.statistics} for record in journal.each(ValidationRecord))
 
     def rollouts(self, *, last: int | None = None, held_out: bool = False) -> "DataFrame":
         """A row for each rollout, with its question, the expected answer and its output, without its conversation.

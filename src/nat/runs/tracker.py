@@ -20,6 +20,7 @@ from nat.registry.catalog import current_catalog
 from nat.runs.journal import Journal, reading
 from nat.runs.recorded_config import config_of, leaves
 from nat.runs.records import (
+    BestEpoch,
     EpochRecord,
     JobRecord,
     Phase,
@@ -113,7 +114,7 @@ class Sending:
         session, self._session = self._session or asyncio.run(self._opened()), None
         while True:
             with reading(self._run_dir) as journal:
-                record, state = journal.epoch(self.epochs), journal.info().state
+                record, state = journal.find(EpochRecord, self.epochs), journal.info().state
                 if record is None and not last:
                     self._session = session
                     return
@@ -145,7 +146,7 @@ class Sending:
             if rows := [_row(each) for each in islice(journal.rollouts(phase, epoch), most)]:
                 calls.append(partial(session.table, name, [*rows[0]], [[*row.values()] for row in rows], epoch))
 
-        for held_out in journal.each_validation(self.epochs):
+        for held_out in journal.each(ValidationRecord, self.epochs):
             if record is None or held_out.epoch <= record.epoch:
                 calls.append(partial(session.log, validation_metrics(held_out), held_out.epoch))
                 add_rollouts(Phase.VALIDATION, "held_out_rollouts", held_out.epoch)
@@ -214,10 +215,10 @@ def verdict_facts(summary: RunSummary) -> dict[str, str | float]:
 
 def _facts(journal: Journal) -> Iterator[tuple[str, str | float]]:
     """The verdict, and where the plot and the models are that the run has kept."""
-    best, places = journal.best(), {}
+    best, places = journal.find(BestEpoch), {}
     if best is not None:
         places["checkpoint"] = best.checkpoint
-    if (summary := journal.summary()) is not None:
+    if (summary := journal.find(RunSummary)) is not None:
         yield from verdict_facts(summary).items()
         places |= {"plot": summary.plot, "model": summary.model, "best_model": summary.best_model}
     for name, place in places.items():

@@ -91,7 +91,7 @@ async def test_findings_are_read_after_the_page(run_dir, here):
     assert "No cause found" in await page(run_dir.parent, f"{here}/findings")
     with Journal.open(run_dir) as journal:
         for epoch in range(4):
-            journal.record_epoch(epoch_record(epoch, 0.0, max_reward=0.0, groups_without_difference=24))
+            journal.record(epoch_record(epoch, 0.0, max_reward=0.0, groups_without_difference=24))
     text = await page(run_dir.parent, f"{here}/findings")
     assert "The score is always the same" in text
     assert "What to do." in text
@@ -129,7 +129,7 @@ async def test_held_out_examples_before_and_after(run_dir, here):
     assert "1 examples rose and 0 fell, of 10" in await page(run_dir.parent, f"{here}/held-out?before=1&after=2")
     with Journal.open(run_dir) as journal:
         last = journal.validations()[-1]
-        journal.record_validation(last.model_copy(update={"scores": {**last.scores, "held-0": None, "held-1": None}}))
+        journal.record(last.model_copy(update={"scores": {**last.scores, "held-0": None, "held-1": None}}))
     text = await page(run_dir.parent, f"{here}/held-out")
     assert "0.200 → 0.600: 6 examples rose and 0 fell, of 10. 2 fail on one side only" in text
 

@@ -58,7 +58,7 @@ def test_names_of_a_megabyte_do_not_make_it_large(tmp_path):
     with Journal.open(run_dir) as journal:
         for epoch in range(1000):
             more = {"metrics": {"train/approx_kl": 0.01}, "scores_beside": {WORD: 1 / 3}} if epoch < 2 else {}
-            journal.record_epoch(epoch_record(epoch, 1 / (epoch + 2), **more))
+            journal.record(epoch_record(epoch, 1 / (epoch + 2), **more))
     text = report(run_dir)
     assert len(text.encode()) < MOST_BYTES
     rewards, *_ = (json.loads(unescape(found)) for found in re.findall('data-chart="([^"]*)"', text))

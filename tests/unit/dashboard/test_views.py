@@ -77,7 +77,7 @@ def test_a_run_shows_the_epoch_that_is_under_way(tmp_path):
 def test_a_run_shows_what_its_calls_took(tmp_path):
     """As its page in the terminal does."""
     with Journal.open(make_run(tmp_path, "run-1")) as journal:
-        journal.record_epoch(epoch_record(3, usage={"judge": {"gpt": LLMUsage(calls=2, prompt_tokens=7)}}))
+        journal.record(epoch_record(3, usage={"judge": {"gpt": LLMUsage(calls=2, prompt_tokens=7)}}))
         assert run_view(journal).calls[:1] == [("Calls", "training, evaluators: 2 of gpt, 7 + 0 tokens")]
 
 

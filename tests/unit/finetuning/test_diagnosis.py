@@ -302,9 +302,9 @@ async def test_phases_are_judged_by_themselves(journal, monkeypatch):
     """Their rewards measure different things; one that goes on by its last epochs, its end by all of them."""
     monkeypatch.setattr(gather, "MOST_EPOCHS", 2)
     for name, first in (("sft", 0), ("grpo", 3)):
-        journal.record_phase(TrainingPhase(name=name, first_epoch=first, num_epochs=4))
+        journal.record(TrainingPhase(name=name, first_epoch=first, num_epochs=4))
     for epoch in range(7):
-        journal.record_epoch(epoch_record(epoch, 0.5, metrics=HEALTHY | ({} if epoch < 3 else {KL: 1e-6})))
+        journal.record(epoch_record(epoch, 0.5, metrics=HEALTHY | ({} if epoch < 3 else {KL: 1e-6})))
     judged = {name: [f.cause for f in own.findings] for name, own in diagnoses(journal, ended=True).items()}
     assert judged == {"sft": ["few_steps"], "grpo": ["rate_too_low"]}
     titles = [finding.title for finding in await findings_of(journal.run_dir, ended=True)]

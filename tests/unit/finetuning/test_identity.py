@@ -39,7 +39,7 @@ async def begun(tmp_path):
             plan = await resolve(project.given(validation_dataset=str(project.held_out)))
             (tmp_path / "run").mkdir()
             with Journal.create(tmp_path / "run", "run", plan.config_text, created_at=NOW) as journal:
-                journal.record_identity(identity_of(plan))
+                journal.record(identity_of(plan))
                 yield Begun(project, journal)
 
 
@@ -102,7 +102,7 @@ async def test_files_of_rows_are_compared(begun, tmp_path):
     plan = await resolve(begun.project.given(validation_dataset=held_out))
     (tmp_path / "again").mkdir()
     with Journal.create(tmp_path / "again", "again", plan.config_text, created_at=NOW) as journal:
-        journal.record_identity(identity_of(plan))
+        journal.record(identity_of(plan))
         moved, again = rows.rename(tmp_path / "moved.jsonl"), Begun(begun.project, journal)
         config["trajectory_builders"]["other"]["file_path"] = str(moved)
         await again.check(validation_dataset=held_out)

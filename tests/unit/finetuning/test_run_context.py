@@ -29,7 +29,7 @@ def test_plug_ins_get_the_run_that_they_are_in(tmp_path):
 def test_a_run_goes_on_with_whole_files(tmp_path):
     """A killed process leaves files that it was writing, and files without the last record."""
     with open_run(FinetuneConfig(output_dir=tmp_path), "{}") as run:
-        run.journal.record_epoch(epoch_record(0))
+        run.journal.record(epoch_record(0))
         run_dir = run.journal.run_dir
     left = [run_dir / folder / f"{UNFINISHED}1-file.json" for folder in (".", "trajectories")]
     for file in left:

@@ -8,7 +8,7 @@ from nat.finetuning.diagnosis.conditions import truncation
 from nat.finetuning.run_log import open_run
 from nat.finetuning.trainer import EpochTrainer
 from nat.finetuning.validation import held_out_warning, plateaued, validate
-from nat.runs.records import held_out_means
+from nat.runs.records import BestEpoch, held_out_means
 
 CONFIG = GuardsConfig()
 
@@ -43,12 +43,12 @@ async def test_a_validation_of_a_killed_process_keeps_the_best_weights(run):
     """Its record may be there without that of the best weights, which are still the current ones."""
     trainer = OwnValidation(avg_reward=0.75)
     run.append(validation_record(1))
-    run.journal.record_epoch(epoch_record(0))
+    run.journal.record(epoch_record(0))
     await validate(trainer, 1, run)
-    assert (run.journal.best().epoch, run.journal.best().score) == (1, 0.5)
+    assert (run.journal.find(BestEpoch).epoch, run.journal.find(BestEpoch).score) == (1, 0.5)
     run.append(validation_record(0, {"x": 1.0}))
     await validate(trainer, 0, run)
-    assert run.journal.best().epoch == 1
+    assert run.journal.find(BestEpoch).epoch == 1
     assert trainer.asked == 0
 
 
@@ -65,7 +65,7 @@ async def test_each_validation_is_followed_by_the_likeliest_cause(run, caplog):
     trainer.run_config = FinetuneConfig(num_epochs=4)
     cut_off = {"rollout/truncated": 0.5, "reward/truncated_lowest": 1.0}
     for epoch in (1, 2, 3, 4):
-        run.journal.record_epoch(epoch_record(epoch - 1, metrics=cut_off))
+        run.journal.record(epoch_record(epoch - 1, metrics=cut_off))
         await validate(trainer, epoch, run)
     cause = "Answers are cut off: 50% of the rollouts hit a token limit, and 100% of these have the lowest score"
     assert [text.removesuffix(truncation.remedy) for text in caplog.messages] == [

@@ -39,7 +39,7 @@ def test_examples_that_fail_in_one_run_are_told(tmp_path):
     with Journal.open(b) as journal:
         last = journal.validations()[-1]
         failed = {name: None if score else score for name, score in last.scores.items()}
-        journal.record_validation(last.model_copy(update={"scores": failed}))
+        journal.record(last.model_copy(update={"scores": failed}))
     result = compared(a, b)
     assert result.held_out.sentence.startswith("Cannot tell: 9 of 10 fail in B only")
 

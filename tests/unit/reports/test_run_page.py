@@ -44,7 +44,7 @@ def test_messages_that_the_model_has_not_seen_are_named(tmp_path):
     assert "Unseen" not in page_of(folder)
     lost = {"train/left_out_tool_message": 1.0, "train/left_out_system_message": 1.0}
     with Journal.open(folder) as journal:
-        journal.record_epoch(epoch_record(epoch=3, metrics=lost))
+        journal.record(epoch_record(epoch=3, metrics=lost))
     assert "Unseen    left out by the chat template: system message, tool message" in page_of(folder)
 
 
@@ -63,7 +63,7 @@ def test_a_run_that_ended_early_shows_the_verdict_of_its_last_validation(tmp_pat
     folder = make_run(tmp_path, "run-1", state=RunState.FAILED)
     with Journal.open(folder) as journal:
         summary = RunSummary(run_id="run-1", epochs=3, judged_epoch=1, seconds=1.0, tokens_trained=0)
-        journal.record_summary(summary)
+        journal.record(summary)
     assert "Verdict after epoch 1: No improvement shown: 0.200 → 0.600" in page_of(folder)
 
 
@@ -87,9 +87,9 @@ def test_each_second_of_a_run_is_counted_once(tmp_path):
     folder = make_run(tmp_path, "run-1", solved=(2, 6))
     ahead = {"time/rollout": 50.0, "time/waiting_for_rollouts": 20.0, "time/train": 60.0, "time/overlapped": 30.0}
     with Journal.open(folder) as journal:
-        journal.record_epoch(epoch_record(0, seconds=80.0, metrics=ahead))
+        journal.record(epoch_record(0, seconds=80.0, metrics=ahead))
         assert "Time      1 min 20 s: training 38%, both at once 38%, rollouts 25%" in page_of(folder)
-        journal.record_summary(RunSummary(run_id="run-1", epochs=1, seconds=100.0, tokens_trained=0))
+        journal.record(RunSummary(run_id="run-1", epochs=1, seconds=100.0, tokens_trained=0))
     shares = "training 30%, both at once 30%, rollouts 20%, loading, saving and the rest 20%"
     assert f"1 min 40 s: {shares}" in page_of(folder)
 
@@ -108,7 +108,7 @@ def test_a_long_run_shows_some_epochs(tmp_path):
     failures = [FailureCount(cause="the workflow raised an error", count=2, error="KeyError: 'city'")]
     with Journal.open(folder) as journal:
         for epoch in range(100):
-            journal.record_epoch(epoch_record(epoch, failures=failures))
+            journal.record(epoch_record(epoch, failures=failures))
     text = page_of(folder)
     assert "200 x the workflow raised an error: KeyError: 'city'" in text
     table = text.splitlines()[-13:]

@@ -65,8 +65,8 @@ def lines(path):
 
 def test_training_metrics_have_the_documented_fields(journal):
     """Each epoch is a line; the curriculum's state is there only if it is on."""
-    journal.record_epoch(epoch_record(0, curriculum_percentile=1.0, metrics={"train/entropy": 0.5}))
-    journal.record_epoch(epoch_record(1, curriculum_percentile=0.3, curriculum_state={"current_percentile": 0.3}))
+    journal.record(epoch_record(0, curriculum_percentile=1.0, metrics={"train/entropy": 0.5}))
+    journal.record(epoch_record(1, curriculum_percentile=0.3, curriculum_state={"current_percentile": 0.3}))
     write_files(journal)
     first, second = lines(journal.run_dir / "training_metrics.jsonl")
     documented = {
@@ -83,7 +83,7 @@ def test_training_metrics_have_the_documented_fields(journal):
 
 def test_reward_history_has_the_documented_fields(journal):
     """Other tools plot reward_history.json, so its fields are exact."""
-    journal.record_epoch(epoch_record(0, 0.25))
+    journal.record(epoch_record(0, 0.25))
     write_files(journal)
     (entry,) = json.loads((journal.run_dir / "reward_history.json").read_text())
     timestamp = entry.pop("timestamp")
@@ -93,8 +93,8 @@ def test_reward_history_has_the_documented_fields(journal):
 
 def test_a_failed_validation_example_is_no_zero(journal):
     """The mean is over scored examples; the others are counted."""
-    journal.record_validation(validation_record(0, {"a": 1.0, "b": None, "c": 0.5}))
-    journal.record_validation(validation_record(5, {"a": None}))
+    journal.record(validation_record(0, {"a": 1.0, "b": None, "c": 0.5}))
+    journal.record(validation_record(5, {"a": None}))
     write_files(journal)
     first, second = json.loads((journal.run_dir / "validation_history.json").read_text())
     assert (first["avg_reward"], first["num_examples"], first["num_failed"]) == (0.75, 2, 1)
@@ -119,7 +119,7 @@ def test_summary_has_the_documented_fields(journal):
         model="model",
         plot="reward_plot.png",
     )
-    journal.record_summary(summary)
+    journal.record(summary)
     write_files(journal)
     read = json.loads((journal.run_dir / "summary.json").read_text())
     assert read["verdict"] == "not shown"

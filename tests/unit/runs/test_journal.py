@@ -7,9 +7,10 @@ import pytest
 
 from fakes.run_records import NOON, epoch_record, job_record, rollout_record, validation_record
 from fakes.training_rows import row_of, sent_job
+from nat.data_models.rollout_failure import FirstFailure
 from nat.errors import JournalError
 from nat.runs.journal import JOURNAL_NAME, Journal, reading
-from nat.runs.records import Phase, RunState, RunSummary
+from nat.runs.records import EpochRecord, Phase, RunState, RunSummary
 from nat.runs.rollouts import LeftOutCause
 from nat.wire.training import JobStatus
 
@@ -36,17 +37,17 @@ def test_records_are_read_back_by_another_process(journal):
         run_id="run-1", before=0.1, after=0.9, interval=(0.5, 0.9), epochs=1, seconds=2, tokens_trained=3
     )
     journal.record_rollouts(Phase.TRAIN, 0, [rollout])
-    journal.record_epoch(epoch)
-    journal.record_validation(validation)
-    journal.record_job(job)
-    journal.record_summary(summary)
+    journal.record(epoch)
+    journal.record(validation)
+    journal.record(job)
+    journal.record(summary)
     with reopened(journal) as read:
         assert list(read.rollouts(Phase.TRAIN, 0)) == [rollout]
         assert read.epochs() == [epoch]
-        assert (read.epoch(epoch.epoch), read.epoch(9)) == (epoch, None)
+        assert (read.find(EpochRecord, epoch.epoch), read.find(EpochRecord, 9)) == (epoch, None)
         assert read.validations() == [validation]
         assert read.jobs() == [job]
-        assert read.summary() == summary
+        assert read.find(RunSummary) == summary
         assert read.info().config_text == "seed: 0\n"
 
 
@@ -54,9 +55,9 @@ def test_the_same_key_again_replaces(journal):
     """A step that is repeated after an interruption is counted once."""
     for reward in (0.0, 1.0):
         journal.record_rollouts(Phase.TRAIN, 0, [rollout_record(reward=reward)])
-        journal.record_epoch(epoch_record(0, reward))
+        journal.record(epoch_record(0, reward))
     for status in (JobStatus.PENDING, JobStatus.COMPLETED):
-        journal.record_job(job_record(status=status))
+        journal.record(job_record(status=status))
     assert [r.reward for r in journal.rollouts(Phase.TRAIN, 0)] == [1.0]
     assert [e.avg_reward for e in journal.epochs()] == [1.0]
     assert [j.status for j in journal.jobs()] == [JobStatus.COMPLETED]
@@ -66,9 +67,9 @@ def test_what_is_kept_of_rollouts_goes_with_their_record(journal):
     """In one step; that of the validation before training only when it is asked for, since others compare with it."""
     for phase, epoch in ((Phase.TRAIN, 0), (Phase.TRAIN, 1), (Phase.VALIDATION, 0), (Phase.VALIDATION, 1)):
         journal.keep(phase, epoch, {(0, "", "x"): b"rollout"})
-    journal.record_epoch(epoch_record(0))
-    journal.record_validation(validation_record(0))
-    journal.record_validation(validation_record(1))
+    journal.record(epoch_record(0))
+    journal.record(validation_record(0))
+    journal.record(validation_record(1))
     assert [len(journal.kept(Phase.TRAIN, epoch)) for epoch in (0, 1)] == [0, 1]
     assert [len(journal.kept(Phase.VALIDATION, epoch)) for epoch in (0, 1)] == [1, 0]
     journal.forget_kept(Phase.VALIDATION, 0)
@@ -84,11 +85,11 @@ def test_the_first_failure_of_each_kind_is_kept(journal):
 
     journal.record_rollouts(Phase.TRAIN, 0, [rollout_record("a"), failed("b", line=1), failed("c", line=1)])
     journal.record_rollouts(Phase.TRAIN, 3, [failed("d", line=1), failed("e", line=2)])
-    assert [each.rollout for each in journal.failures()] == [
+    assert [each.rollout for each in journal.each(FirstFailure)] == [
         "training, epoch 1, example b, generation 0",
         "training, epoch 4, example e, generation 0",
     ]
-    assert [each.traceback[-1] for each in journal.failures()] == ["b", "e"]
+    assert [each.traceback[-1] for each in journal.each(FirstFailure)] == ["b", "e"]
 
 
 def test_a_batch_of_rollouts_is_written_completely_or_not_at_all(journal):
@@ -118,7 +119,7 @@ def test_an_invalid_journal_is_refused_with_the_reason(tmp_path):
 )
 def test_a_journal_of_another_release_is_refused(journal, version, seen):
     """The error names the release, and says to begin anew."""
-    journal._file.connection.execute(f"PRAGMA user_version={version}")
+    journal._connection.execute(f"PRAGMA user_version={version}")
     for read_only in (True, False):
         with pytest.raises(JournalError, match=rf"{seen}\n.*begin a new run"):
             Journal.open(journal.run_dir, read_only=read_only)
@@ -137,7 +138,7 @@ WRITER = textwrap.dedent("""
     for epoch in count():
         messages = [{"role": "user", "content": "x" * 5000}]
         journal.record_rollouts(Phase.TRAIN, epoch, [rollout_record(str(i), messages=messages) for i in range(8)])
-        journal.record_epoch(epoch_record(epoch))
+        journal.record(epoch_record(epoch))
         print(epoch, flush=True)
         write_files(journal)
         write_trajectories(journal, Phase.TRAIN, epoch)
@@ -170,7 +171,7 @@ def test_kill_9_loses_no_committed_record(tmp_path, acknowledged):
 
 def test_a_record_of_another_release_is_an_error(journal):
     """A field that this release does not know is named, instead of a traceback."""
-    journal._file.connection.execute("""UPDATE facts SET record = json_set(record, '$.mood', 'good')""")
+    journal._connection.execute("""UPDATE records SET record = json_set(record, '$.mood', 'good')""")
     journal.close()
     with (
         pytest.raises(JournalError, match=r"cannot read: mood: .*\n.*release that wrote it"),

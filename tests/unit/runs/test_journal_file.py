@@ -20,8 +20,8 @@ def journal(tmp_path) -> Iterator[Journal]:
 
 def test_commits_are_synced_to_the_disk(journal):
     """With synchronous=FULL in WAL mode, a committed record survives a power cut."""
-    assert journal._file.connection.execute("PRAGMA synchronous").fetchone() == (2,)
-    assert journal._file.connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    assert journal._connection.execute("PRAGMA synchronous").fetchone() == (2,)
+    assert journal._connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
 
 
 def test_the_journal_is_private_to_its_owner(tmp_path, monkeypatch):

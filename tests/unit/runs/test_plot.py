@@ -75,7 +75,7 @@ def test_the_picture_has_a_fixed_size(tmp_path, epochs, validations, summary):
 def run_dir(tmp_path):
     """A run with one epoch that continues."""
     with Journal.create(tmp_path, "run-1", "config: 1\n", created_at=NOON) as journal:
-        journal.record_epoch(epoch_record())
+        journal.record(epoch_record())
         yield tmp_path
 
 

@@ -57,7 +57,7 @@ def test_a_run_that_goes_on_is_sent_in_one_session(tracker, config, run_dir):
     sending = Sending("mine", config, run_dir)
     sending.send()
     with Journal.open(run_dir) as journal:
-        journal.record_epoch(epoch_record(3))
+        journal.record(epoch_record(3))
     sending.send()
     assert (len(tracker.given("open")), tracker.steps("avg_reward")) == (1, [0, 1, 2, 3])
     tracker.calls.clear()
@@ -88,7 +88,7 @@ def test_the_journal_is_closed_while_the_tracker_works(tracker, config, run_dir)
     def checkpoint(method, *_):
         if method == "log":
             with Journal.open(run_dir) as journal:
-                assert journal._file.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0] == 0
+                assert journal._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0] == 0
 
     tracker.before = checkpoint
     Sending("mine", config, run_dir).send()

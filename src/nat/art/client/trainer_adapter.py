@@ -29,6 +29,7 @@ from nat.finetuning.interfaces.trainer_adapter import CheckpointKeeper, KeptChec
 from nat.finetuning.progress import append_progress
 from nat.finetuning.run_log import current_run
 from nat.registry.decorators import register_trainer_adapter
+from nat.runs.records import JobRecord
 from nat.wire.training import JobStatus
 
 logger = logging.getLogger(__name__)
@@ -201,7 +202,9 @@ class ARTTrainerAdapter(TrainerAdapter, CheckpointKeeper):
             logger.warning("A trajectory is left out: %s", reason)
         job_id, now = trajectories.job_id or f"{run_id}-{uuid4().hex[:8]}", await self._session.version()
         # An ART server knows no jobs, and trains one twice: the journal has the weights with which the run began it.
-        begun = None if (run := current_run()) is None else run.journal.job(job_id)
+        run = current_run()
+        jobs = [] if run is None else run.journal.each(JobRecord, run.journal.num_epochs())
+        begun = next((job for job in jobs if job.id == job_id), None)
         before = (begun and begun.began_with) or now
         ref = TrainingJobRef(run_id=run_id, backend=BACKEND_NAME, metadata={"job_id": job_id, "began_with": before})
 

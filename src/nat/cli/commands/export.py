@@ -16,6 +16,7 @@ from nat.errors import BackendError
 from nat.plugins.local.export import export_checkpoint
 from nat.runs.find import find_run
 from nat.runs.journal import JOURNAL_NAME, reading
+from nat.runs.records import BestEpoch
 from nat.wire.model_folder import MANIFEST, STATE, ExportFormat
 from nat.wire.serving import BEST_CHECKPOINT, CHECKPOINTS, EXPORTS, LLMS, NEWEST_CHECKPOINT
 
@@ -115,7 +116,7 @@ def _check_that_no_other_is_better(folder: Path) -> None:
     if not (folder / JOURNAL_NAME).is_file():
         return
     with reading(folder) as journal:
-        best = journal.best()
+        best = journal.find(BestEpoch)
     if best is not None and best.epoch == 0:
         raise BackendError(
             f"the best model of this run is the one that it started from ({best}), which is not a checkpoint",

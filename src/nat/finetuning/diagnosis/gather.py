@@ -11,10 +11,10 @@ from pydantic import ValidationError
 from nat.data_models.finetuning import GuardsConfig
 from nat.finetuning.diagnosis.catalogue import Diagnosis, diagnosis_of
 from nat.finetuning.diagnosis.window import Window
-from nat.runs.journal import Journal, reading
+from nat.runs.journal import LAST_EPOCH, Journal, reading
 from nat.runs.liveness import is_alive
 from nat.runs.recorded_config import config_of, finetuning_value
-from nat.runs.records import Finding, Phase, RunState
+from nat.runs.records import EpochRecord, Finding, JobRecord, Phase, RunState, RunSummary, ValidationRecord
 from nat.runs.rollouts import RolloutRecord
 
 logger = logging.getLogger(__name__)
@@ -46,7 +46,7 @@ async def findings_of(run_dir: Path, *, ended: bool) -> Sequence[Finding]:
 
 def findings_in(journal: Journal) -> Sequence[Finding]:
     """The causes that the summary of a run has; without one, those that its records show."""
-    summary = journal.summary()
+    summary = journal.find(RunSummary)
     return _findings(journal, ended=has_ended(journal)) if summary is None else summary.causes
 
 
@@ -85,9 +85,10 @@ def diagnoses(journal: Journal, *, ended: bool) -> dict[str, Diagnosis]:
 def _diagnosis(journal: Journal, *, ended: bool, first: int = 0, end: int | None = None) -> Diagnosis:
     """Judge these epochs, and the validations before, between and after them."""
     done = journal.num_epochs() if end is None else end
-    epochs = [epoch for epoch in journal.each_epoch(first) if epoch.epoch < done]
-    jobs = (job for job in journal.each_job_backwards() if first <= job.epoch and (end is None or job.epoch < end))
-    training = next((job.training for job in jobs if job.training), {})
+    epochs = list(journal.each(EpochRecord, first, done - 1))
+    last = LAST_EPOCH if end is None else end
+    trained = [job.training for job in journal.each(JobRecord, first, last - 1) if job.training]
+    training = trained[-1] if trained else {}
     unfinished = _some_rollouts(journal, done) if end is None else []
     config = config_of(journal.info().config_text)
     functions, model = (finetuning_value(config, f"target_{kind}") for kind in ("functions", "model"))
@@ -98,7 +99,7 @@ def _diagnosis(journal: Journal, *, ended: bool, first: int = 0, end: int | None
         rollouts=unfinished or (_some_rollouts(journal, done - 1) if epochs else []),
         unfinished=bool(unfinished),
         ended=ended,
-        validations=[record for record in journal.each_validation(first) if end is None or record.epoch <= end],
+        validations=list(journal.each(ValidationRecord, first, last)),
         target_functions=[str(name) for name in functions] if isinstance(functions, list) else [],
         target_model=model if isinstance(model, str) else None,
     )

@@ -44,7 +44,7 @@ async def play_held_out(builder: TrajectoryBuilder, epoch: int) -> dict[str, Any
     """
     training, run = builder.run_config, current_run()
     held_out = _validation_of(training.run_configuration)
-    if run is not None and (known := run.journal.validation(epoch)) is not None:
+    if run is not None and (known := run.journal.find(ValidationRecord, epoch)) is not None:
         logger.info("The held-out examples were played %s already; their scores are used again", after_epoch(epoch))
         return _metrics(known)
     began = monotonic()
@@ -93,7 +93,7 @@ async def _played(
     if run is not None:
         keeper = changes["keeper"] = run.keeper(Phase.VALIDATION, epoch)
         changes["comparison"] = AgainstFirst(run.first_answers, before_training=epoch == 0)
-        if run.journal.validation(epoch) is not None:  # other weights must not answer what is missing
+        if run.journal.find(ValidationRecord, epoch) is not None:  # other weights must not answer what is missing
             changes["choose"] = keeper.items.intersection
     builder.run_config = training.model_copy(update={"run_configuration": held_out})
     try:

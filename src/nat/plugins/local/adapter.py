@@ -44,6 +44,7 @@ from nat.plugins.local.process import BackendProcess
 from nat.plugins.local.texts import has_texts, tokenized_groups
 from nat.registry.decorators import from_config, register_trainer, register_trainer_adapter, register_trajectory_builder
 from nat.runs.journal import JOURNAL_NAME, Journal
+from nat.runs.records import BestEpoch
 from nat.sizing.forecast import ForecastRequest, TrainingForecast
 from nat.wire.training import (
     JobState,
@@ -299,7 +300,7 @@ class LocalTrainerAdapter(TrainerAdapter, CheckpointKeeper, TakesOver, SendsAgai
 
         """
         run = current_run()
-        best = None if run is None else run.journal.best()
+        best = None if run is None else run.journal.find(BestEpoch)
         if run is None or best is None:
             return None
         folder = self._folder or run.journal.run_dir

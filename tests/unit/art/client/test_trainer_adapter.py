@@ -75,7 +75,7 @@ def asked_for(server: FakeArtServer, name: str, llm: str | None = "student") -> 
 def run_of(folder, job):
     """A run that has submitted this job."""
     with Journal.create(folder, "run", "", created_at=NOON) as journal:
-        journal.record_job(job)
+        journal.record(job)
         with in_pass(run=RunLog(journal)):
             yield
 

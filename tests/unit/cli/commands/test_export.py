@@ -54,7 +54,7 @@ def test_a_run_without_a_checkpoint_says_so(tmp_path):
 def test_the_newest_is_not_taken_for_the_best(run_dir):
     """If the starting model was the best, the newest checkpoint must be named explicitly."""
     with Journal.create(run_dir, "run-1", "", created_at=NOON) as journal:
-        journal.record_best(BestEpoch(epoch=0, score=0.5, measure=BestMeasure.HELD_OUT))
+        journal.record(BestEpoch(epoch=0, score=0.5, measure=BestMeasure.HELD_OUT))
     for name in (None, "best"):
         with pytest.raises(BackendError, match=r"started from \(held-out score 0.500 before training\)"):
             found_checkpoint(run_dir, name)

@@ -346,6 +346,7 @@ async def test_options_that_are_none_end_in_words(project, of_others, recorded, 
     """Whatever a folder says."""
     with sqlite3.connect(of_others / JOURNAL_NAME) as connection:
         text = f"finetuning: {{run_configuration: {recorded}}}"
-        connection.execute("UPDATE facts SET record = json_set(record, '$.config_text', ?) WHERE name = 'info'", [text])
+        changed = "UPDATE records SET record = json_set(record, '$.config_text', ?) WHERE kind = 'RunInfo'"
+        connection.execute(changed, [text])
     assert await asyncio.to_thread(exit_code, ["finetune", "--resume", str(of_others), "--trust"]) == 1
     assert "has not recorded the options that it began with" in capsys.readouterr().err
