@@ -5,7 +5,6 @@ where training has gone on from them: their cause may be gone.
 """
 
 import sys
-import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -20,6 +19,7 @@ from nat.data_models.intermediate_step import IntermediateStep
 from nat.data_models.llm_usage import LLMUsage, added, usage_of_steps
 from nat.rollout.step_lines import decoded, encoded
 from nat.secrets import redact_json
+from nat.wire.json import compressed, decompressed
 
 ALL_PASSES = -1
 """Stands for the pass where answers of several are scored together."""
@@ -65,7 +65,7 @@ class PassKeeper:
     def rollout(self, item: EvalInputItem) -> Rollout | None:
         """The rollout of an item, if it is known."""
         content = self._keeper.known.get((self.number, "", str(item.id)))
-        found = None if content is None else read_rollout(zlib.decompress(content))
+        found = None if content is None else read_rollout(decompressed(content))
         return found if found is None or self._keeper.with_failures or not found.failed else None
 
     def keep_rollout(self, rollout: Rollout) -> None:
@@ -78,7 +78,7 @@ class PassKeeper:
         for item in items:
             if (content := self._keeper.known.get((number, evaluator, str(item.id)))) is None:
                 continue
-            score, used = _read_score(zlib.decompress(content))
+            score, used = _read_score(decompressed(content))
             if score.score is not None or self._keeper.with_failures:
                 found[str(item.id)] = score
                 self.usage.append(used)
@@ -99,7 +99,7 @@ class PassKeeper:
 
     def _keep(self, found: Mapping[KeptKey, bytes]) -> None:
         if found:
-            self._keeper.keep({key: zlib.compress(content, 1) for key, content in found.items()})
+            self._keeper.keep({key: compressed(content) for key, content in found.items()})
 
     def _pass(self, *, together: bool) -> int:
         return ALL_PASSES if together else self.number

@@ -10,6 +10,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from time import monotonic
 from typing import Any, Literal, Protocol
 
 from nat.builder.builder import EvalBuilder
@@ -92,7 +93,10 @@ class WorkflowSession:
             deadline, option = remote.timeout, ENDPOINT_TIMEOUT
         limit = "no time limit is set" if deadline is None else f"rollouts are ended after {deadline:g} s"
         self._limit, self._named_after = f"{limit} ({option})", named_after
-        self._first_long = threading.Semaphore()
+        self._playing: dict[object, tuple[str, float]] = {}
+        """The example of each rollout under way, and when it began."""
+        self._watch: threading.Timer | None = None
+        self._named = False
         self._play: Callable[..., Awaitable[Rollout]]
         if isinstance(remote, Workers):
             self._play = remote.play
@@ -137,14 +141,17 @@ class WorkflowSession:
             replaced = self._replaced if self.phase == "train" else None
             policy = CapturePolicy(logprobs=True, token_ids=True, seed=seed, replaced=replaced)
         async with self._slots:
-            # In a thread, since an agent that never ends may block the event loop.
-            timer = threading.Timer(self._named_after, self._name_long, (str(item.id),))
-            timer.daemon = True
-            timer.start()
+            place = object()
+            self._playing[place] = str(item.id), monotonic()
+            if self._watch is None:
+                self._watch_for(self._named_after)
             try:
                 rollout = await self._play(item, seed=seed, generation=generation, policy=policy)
             finally:
-                timer.cancel()
+                del self._playing[place]
+                if not self._playing and self._watch is not None and not self._named:
+                    self._watch.cancel()
+                    self._watch = None
         self.traces.ended(rollout, item.input_obj, is_judged=self._runtime_type is RuntimeTypeEnum.EVALUATE)
         self.ended(rollout)
         return rollout
@@ -153,9 +160,20 @@ class WorkflowSession:
         for listen in self.on_rollout:
             listen(rollout)
 
-    def _name_long(self, example: str) -> None:
-        if self._first_long.acquire(blocking=False):
-            logger.warning("example %s has been playing for %.0f s; %s", example, self._named_after, self._limit)
+    def _watch_for(self, seconds: float) -> None:
+        """Look in so many seconds, in a thread, since an agent that never ends may block the event loop."""
+        self._watch = threading.Timer(seconds, self._name_long)
+        self._watch.daemon = True
+        self._watch.start()
+
+    def _name_long(self) -> None:
+        """Name the oldest rollout under way if it has played for long; else look again when it has."""
+        for example, began in list(self._playing.values())[:1]:
+            if (left := began + self._named_after - monotonic()) > 0:
+                self._watch_for(left)
+            else:
+                self._named = True
+                logger.warning("example %s has been playing for %.0f s; %s", example, self._named_after, self._limit)
 
 
 @dataclass(frozen=True)

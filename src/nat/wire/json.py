@@ -1,6 +1,7 @@
 """JSON and text from models and agents: of any depth, and with lone surrogates, which UTF-8 cannot encode."""
 
 import json
+import zlib
 from collections.abc import Mapping
 from typing import Annotated, Any, TypeVar
 
@@ -8,6 +9,8 @@ from pydantic import BaseModel, Field
 from pydantic_core import PydanticSerializationError, from_json, to_jsonable_python
 
 T = TypeVar("T")
+_SHORT = 512
+"""Bytes of JSON that are not worth compressing."""
 Several = Annotated[list[T], Field(fail_fast=True)]
 """A list whose validation error names only the first mistake, because the list may be long."""
 
@@ -53,3 +56,13 @@ def json_text(record: BaseModel, *, exclude_defaults: bool = False, exclude_unse
             .model_validate(plain)
             .model_dump_json(exclude_defaults=exclude_defaults, exclude_unset=exclude_unset)
         )
+
+
+def compressed(content: bytes) -> bytes:
+    """JSON for a file, by zlib at its fastest level; short JSON stays as it is, since it would gain nothing."""
+    return zlib.compress(content, 1) if len(content) > _SHORT else content
+
+
+def decompressed(content: bytes) -> bytes:
+    """The JSON that `compressed` was given; none begins with the byte of zlib."""
+    return zlib.decompress(content) if content[:1] == b"x" else content
