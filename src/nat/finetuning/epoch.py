@@ -95,13 +95,15 @@ def epoch_record(
     phase: str | None = None,
     timestamp: datetime,
     curriculum: Mapping[str, Any] | None,
-    seconds: float,
-    stages: Mapping[str, float],
+    seconds: Mapping[str, float],
     job: Mapping[str, float],
     usage_of_job: PurposeUsage | None = None,
     budget: BudgetConfig | None = None,
 ) -> EpochRecord:
-    """The record of an epoch with at least one trajectory; without any, a guard has ended the run."""
+    """The record of an epoch with at least one trajectory; without any, a guard has ended the run.
+
+    `seconds` are those of the whole `epoch` and, where they are known, of its stages.
+    """
     groups, trained = played.collected.trajectories, played.chosen.trajectories
     every, kept = statistics_of(groups), statistics_of(trained)
     if every is None:
@@ -130,7 +132,7 @@ def epoch_record(
         left_out={str(cause): count for cause, count in counts.causes.most_common()},
         failures=list(counts.failures),
         groups_without_difference=sum(not has_signal(g) for g in groups) if played.played and played.compared else 0,
-        seconds=seconds,
+        seconds=seconds["epoch"],
         examples=success_by_example(played.records),
         usage=usage,
         policy_versions=dict(sum((Counter(record.policy_versions) for record in played.records), Counter())),
@@ -140,7 +142,7 @@ def epoch_record(
             played.records,
             groups if played.played else [],  # the rewards of a file's rows say nothing of the model
             trained,
-            seconds={"epoch": seconds, **stages},
+            seconds=seconds,
             job={**job, **price},
             staleness=played.staleness,
         ),

@@ -17,7 +17,6 @@ from nat.finetuning.interfaces.trajectory_builder import TrajectoryBuilder
 from nat.finetuning.run_log import EpochBegun, RunLog
 from nat.finetuning.trainer import record_finished, record_submitted
 from nat.finetuning.trajectories.groups import records_of
-from nat.runs.records import JobRecord
 from nat.runs.rollouts import RolloutRecord
 from nat.wire.training import JobStatus
 
@@ -54,7 +53,7 @@ class _Epochs:
         self._began = monotonic()
         self._collected: TrajectoryCollection | None = None
         self._records: list[RolloutRecord] = []
-        self._jobs: dict[str, tuple[JobRecord, PlayedEpoch]] = {}
+        self._training: dict[str, PlayedEpoch] = {}
         self.num_collected = 0
         self.num_submitted = 0
 
@@ -76,21 +75,21 @@ class _Epochs:
         run.rollouts_played(number, records)
         plays, compares = self._builder.trajectory_builder_config.plays, self._adapter.recipe.compares != "nothing"
         played = PlayedEpoch(number, chosen.run_id, collected, chosen, records, played=plays, compared=compares)
-        self._jobs[repr(ref)] = record_submitted(run, played, ref), played
+        record_submitted(run, played, ref)
+        self._training[repr(ref)] = played
 
     async def reported(self, status: TrainingJobStatus, ref: Any) -> None:
-        if not status.status.final or (found := self._jobs.pop(repr(ref), None)) is None:
+        if not status.status.final or (played := self._training.pop(repr(ref), None)) is None:
             return
-        job = record_finished(self._run, *found, status)
+        job = record_finished(self._run, played, status)
         config, now = self._trainer.run_config, monotonic()
         seconds, self._began = now - self._began, now
-        if found[1].collected.trajectories:
+        if played.collected.trajectories:
             record = epoch_record(
-                found[1],
+                played,
                 timestamp=self._run.now(),
                 curriculum=None,
-                seconds=seconds,
-                stages={},
+                seconds={"epoch": seconds},
                 job=job.metrics,
                 budget=None if config is None else config.budget,
             )

@@ -189,8 +189,8 @@ def _report(
     found: dict[str, Any] = {}
     learns, findings = False, list[Finding]()
     if played.collected.trajectories:
-        stages = {"rollout": seconds}
-        epoch = epoch_record(played, timestamp=utc_now(), curriculum=None, seconds=seconds, stages=stages, job={})
+        stages = {"epoch": seconds, "rollout": seconds}
+        epoch = epoch_record(played, timestamp=utc_now(), curriculum=None, seconds=stages, job={})
         functions, model = finetuning.target_functions, finetuning.target_model
         window = Window(
             [epoch],

@@ -7,7 +7,6 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
 from itertools import count
@@ -66,14 +65,6 @@ logger = logging.getLogger(__name__)
 NOTHING_SUBMITTED = "no group had a difference in reward, so nothing was submitted"
 _CANCEL_SECONDS = 2.0
 """Time that the job of an interrupted run may take to end."""
-
-
-@dataclass(frozen=True)
-class SubmittedJob:
-    """What an epoch trains, as its adapter and the journal name it."""
-
-    ref: TrainingJobRef
-    record: JobRecord
 
 
 class EpochTrainer(Trainer):
@@ -152,14 +143,14 @@ class EpochTrainer(Trainer):
                     seconds["waiting_for_rollouts"] = monotonic() - began
                 played = await self._choose(epoch, run_id, collected)
                 submitting = monotonic()
-                job = await self._submit(played)
-                if job is not None:
+                ref = await self._submit(played)
+                if ref is not None:
                     seconds["submit"] = monotonic() - submitting
                     self._play_ahead(ahead, epoch, last, run_id)
                 training, played_before = monotonic(), ahead.seconds
-                status = await self._trained(played, job)
+                status = await self._trained(played, ref)
                 self._statuses.append(status)
-                if job is not None:
+                if ref is not None:
                     seconds |= self._training_seconds(ahead, epoch, last, monotonic() - training, played_before)
                 if status.status is not TrainingStatusEnum.COMPLETED:
                     level = logging.ERROR if status.status.final else logging.INFO
@@ -188,8 +179,7 @@ class EpochTrainer(Trainer):
 
         """
         collected = await self._collected(epoch, run_id, RolloutsAhead())
-        job = await self._submit(await self._choose(epoch, run_id, collected))
-        return None if job is None else job.ref
+        return await self._submit(await self._choose(epoch, run_id, collected))
 
     def apply_curriculum_learning(
         self, trajectory_collection: TrajectoryCollection, epoch: int
@@ -294,12 +284,13 @@ class EpochTrainer(Trainer):
         await self._keep_if_best(played)
         return played
 
-    async def _submit(self, played: PlayedEpoch) -> SubmittedJob | None:
+    async def _submit(self, played: PlayedEpoch) -> TrainingJobRef | None:
         """Submit what was chosen, and record the job; None if no group was."""
         if not played.chosen.trajectories:
             return None
         ref = await self.trainer_adapter.submit(played.chosen)
-        return SubmittedJob(ref, record_submitted(self.context, played, ref))
+        record_submitted(self.context, played, ref)
+        return ref
 
     def _play_ahead(self, ahead: RolloutsAhead, epoch: int, last: int, run_id: str) -> None:
         """Admit the epochs that may be played while this one trains: each misses one more of the updates before it."""
@@ -325,27 +316,23 @@ class EpochTrainer(Trainer):
         bounded = self._may_play_ahead(epoch + 1 + len(ahead), last)  # by `max_staleness` alone
         return {"train": trained, "overlapped": overlapped, "waiting_for_weights": (trained - overlapped) * bounded}
 
-    async def _trained(self, played: PlayedEpoch, job: SubmittedJob | None) -> TrainingJobStatus:
+    async def _trained(self, played: PlayedEpoch, ref: TrainingJobRef | None) -> TrainingJobStatus:
         """The final status of the epoch's job."""
-        if job is None:
+        if ref is None:
             logger.warning("Epoch %d: %s", epoch_number(played.epoch), NOTHING_SUBMITTED)
             return nothing_submitted(played.run_id)
         try:
-            status = await self.trainer_adapter.wait_until_complete(job.ref)
-        except asyncio.CancelledError:
-            await self._record_canceled(played, job)
+            status = await self.trainer_adapter.wait_until_complete(ref)
+        except asyncio.CancelledError:  # how the job ends says what the weights are, if it ends soon
+            ending = asyncio.create_task(self.trainer_adapter.wait_until_complete(ref))
+            await asyncio.wait({ending}, timeout=_CANCEL_SECONDS)
+            if ending.cancel():
+                await asyncio.wait({ending}, timeout=_CANCEL_SECONDS / 2)
+            elif not ending.cancelled() and ending.exception() is None:
+                record_finished(self.context, played, ending.result())
             raise
-        record_finished(self.context, job.record, played, status)
+        record_finished(self.context, played, status)
         return status
-
-    async def _record_canceled(self, played: PlayedEpoch, job: SubmittedJob) -> None:
-        """Record how the job of an interrupted run ended, which says what the weights are, if it ends soon."""
-        ending = asyncio.create_task(self.trainer_adapter.wait_until_complete(job.ref))
-        await asyncio.wait({ending}, timeout=_CANCEL_SECONDS)
-        if ending.cancel():
-            await asyncio.wait({ending}, timeout=_CANCEL_SECONDS / 2)
-        elif not ending.cancelled() and ending.exception() is None:
-            record_finished(self.context, job.record, played, ending.result())
 
     async def _finish_epoch(
         self, played: PlayedEpoch, status: TrainingJobStatus, seconds: Mapping[str, float]
@@ -357,8 +344,7 @@ class EpochTrainer(Trainer):
             phase=None if phase is None else phase.name,
             timestamp=run.now(),
             curriculum=self.get_curriculum_state() if self.curriculum_config.enabled else None,
-            seconds=seconds["epoch"],
-            stages=seconds,
+            seconds=seconds,
             job=reported_metrics(status),
             usage_of_job=reported_usage(status),
             budget=self.run_config.budget,
@@ -453,17 +439,16 @@ class EpochTrainer(Trainer):
         return True
 
 
-def record_submitted(run: RunLog, played: PlayedEpoch, ref: TrainingJobRef) -> JobRecord:
+def record_submitted(run: RunLog, played: PlayedEpoch, ref: TrainingJobRef) -> None:
     """Record the job that trains an epoch."""
     job = submitted_job(ref, played, run.now())
     run.append(job)
     logger.info("Submitted %d trajectories in %d groups for training", job.num_trajectories, job.num_groups)
-    return job
 
 
-def record_finished(run: RunLog, submitted: JobRecord, played: PlayedEpoch, status: TrainingJobStatus) -> JobRecord:
-    """Record how the job has ended."""
-    job = finished_job(submitted, status, played, run.now())
+def record_finished(run: RunLog, played: PlayedEpoch, status: TrainingJobStatus) -> JobRecord:
+    """Record how the last job of the epoch has ended."""
+    job = finished_job(run.journal.jobs(played.epoch)[-1], status, played, run.now())
     if status.status is JobStatus.COMPLETED:
         logger.info("Training %s completed successfully.", status.run_id)
     run.append(job)

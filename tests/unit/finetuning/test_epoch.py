@@ -64,7 +64,8 @@ def played(collected, chosen, found):
 
 
 def finished(of):
-    return epoch_record(of, timestamp=NOON, curriculum=None, seconds=3.0, stages={"train": 1.0}, job={"loss": 0.5})
+    seconds = {"epoch": 3.0, "train": 1.0}
+    return epoch_record(of, timestamp=NOON, curriculum=None, seconds=seconds, job={"loss": 0.5})
 
 
 def test_an_epochs_record_counts_all_and_the_trained():

@@ -25,7 +25,7 @@ from nat.finetuning.ahead import CollectedRollouts, RolloutsAhead
 from nat.finetuning.epoch import PlayedEpoch
 from nat.finetuning.interfaces.trainer_adapter import TrainsElsewhere, check_ready
 from nat.finetuning.preferences.trajectories import check_any_left, without_problems
-from nat.finetuning.trainer import EpochTrainer, SubmittedJob
+from nat.finetuning.trainer import EpochTrainer
 from nat.plugins.customizer.dpo.config import NeMoCustomizerTrainerConfig
 from nat.plugins.customizer.dpo.rows import distinct, drawn
 from nat.plugins.customizer.dpo.service import BACKEND_NAME
@@ -142,28 +142,27 @@ class NeMoCustomizerTrainer(EpochTrainer, TrainsElsewhere):
         """All pairs; their rewards measure no weights."""
         return replace(await super()._choose(epoch, run_id, rollouts), played=False)
 
-    async def _submit(self, played: PlayedEpoch) -> SubmittedJob | None:
+    async def _submit(self, played: PlayedEpoch) -> TrainingJobRef | None:
         """Record the job before its first check, too, so that another run can take it up."""
-        job = await super()._submit(played)
-        if job is None:
+        self._ref = ref = await super()._submit(played)
+        if ref is None:
             return None
-        self._ref = job.ref
-        facts = {"run_id": job.ref.run_id, **(job.ref.metadata or {})}
-        record = job.record.model_copy(update={"training": facts})
-        self.context.append(record)
-        logger.info("Submitted training job: %s", record.id)
-        return SubmittedJob(job.ref, record)
+        job = self.context.journal.jobs(played.epoch)[-1]
+        facts = {"run_id": ref.run_id, **(ref.metadata or {})}
+        self.context.append(job.model_copy(update={"training": facts}))
+        logger.info("Submitted training job: %s", job.id)
+        return ref
 
-    async def _trained(self, played: PlayedEpoch, job: SubmittedJob | None) -> TrainingJobStatus:
+    async def _trained(self, played: PlayedEpoch, ref: TrainingJobRef | None) -> TrainingJobStatus:
         """The job's final status; or that it runs, if the run does not wait."""
-        if job is None:
-            return await super()._trained(played, job)
+        if ref is None:
+            return await super()._trained(played, ref)
         waits = self._config.wait_for_completion
-        status = job.ref.reported(JobStatus.RUNNING, message=None if waits else NOT_WAITING)
+        status = ref.reported(JobStatus.RUNNING, message=None if waits else NOT_WAITING)
         self._write_final(status)
         if waits:
             logger.info("Waiting for training job to complete...")
-            status = await super()._trained(played, job)
+            status = await super()._trained(played, ref)
             self._write_final(status)
         return status
 
@@ -188,7 +187,7 @@ class NeMoCustomizerTrainer(EpochTrainer, TrainsElsewhere):
         self._ref = TrainingJobRef(run_id=self.run_id, backend=record.backend, metadata=facts)
         nothing = TrajectoryCollection(trajectories=[], run_id=self.run_id)
         self.context.append(record)
-        status = await self._trained(PlayedEpoch(0, self.run_id, nothing, nothing, []), SubmittedJob(self._ref, record))
+        status = await self._trained(PlayedEpoch(record.epoch, self.run_id, nothing, nothing, []), self._ref)
         self._statuses = [status]
         return status
 
