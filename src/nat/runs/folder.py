@@ -11,7 +11,6 @@ user's is never replaced: if one has the name of a link, the link is left out wi
 
 import json
 import logging
-import re
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -41,7 +40,6 @@ GUIDE_NAMES = (
 """The files that the toolkit's guides expect in `output_dir` itself, and the summary."""
 
 _SECOND = "%Y%m%d-%H%M%S"
-_SAFE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 def new_run_id(now: datetime) -> str:
@@ -49,19 +47,9 @@ def new_run_id(now: datetime) -> str:
     return f"{now:{_SECOND}}-{now.microsecond * 0x10000 // 1_000_000:04x}"
 
 
-def checked_name(name: str) -> str:
-    """Return `name` if it is a valid folder name that cannot lead out of its parent."""
-    if _SAFE_NAME.fullmatch(name) is None or name == LATEST:
-        raise JournalError(
-            f"{name!r} cannot name a run's folder",
-            hint="Use letters, digits, '.', '_' and '-', beginning with a letter or digit, at most 100; not 'latest'.",
-        )
-    return name
-
-
 def create_run_folder(output_dir: Path, run_id: str) -> Path:
     """Create the run's folder, mode 0700, and point `latest` at it; JournalError if it exists."""
-    run_dir = output_dir / checked_name(run_id)
+    run_dir = output_dir / run_id
     try:
         run_dir.mkdir(parents=True, mode=0o700)
     except FileExistsError as error:

@@ -10,7 +10,6 @@ would be trained twice; a commit costs one fsync, and there are a few of them in
 
 import errno
 import sqlite3
-import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
@@ -38,7 +37,7 @@ from nat.runs.records import (
 )
 from nat.runs.rollouts import Outcome, RolloutRecord, first_failure
 from nat.secrets import redact_json
-from nat.wire.json import json_text, without_surrogates
+from nat.wire.json import compressed, decompressed, json_text, without_surrogates
 from nat.wire.training import TrainingJob
 
 M = TypeVar("M", bound=BaseModel)
@@ -74,8 +73,6 @@ CREATE TABLE kept (
 """
 
 LAST_EPOCH = 2**62
-_LEVEL = 1
-"""Of zlib; higher levels save a few percent and take several times as long."""
 _ERRNO = {"FULL": errno.ENOSPC, "IOERR": errno.EIO, "READONLY": errno.EACCES, "CANTOPEN": errno.EACCES}
 """The system's error codes behind SQLite's."""
 _BUSY_SECONDS = 30.0
@@ -175,7 +172,7 @@ class Journal:
             rows = record.model_dump_json(include={"rows"}, exclude_defaults=True)
             rest = record.model_copy(update={"rows": []})
             example_id, text = without_surrogates(record.example_id), _line(rest, exclude_defaults=True)
-            left_out, packed = record.left_out and record.left_out.value, zlib.compress(rows.encode(), _LEVEL)
+            left_out, packed = record.left_out and record.left_out.value, compressed(rows.encode())
             return phase.value, epoch, example_id, record.generation, record.reward, left_out, text, packed
 
         with self._transaction() as connection:
@@ -337,7 +334,7 @@ class Journal:
         where = " AND ".join(f"{column} = ?" for column in given)
         query = f"SELECT record, rows FROM rollouts WHERE {where} ORDER BY {order}"  # noqa: S608 - our own names
         for text, packed in self._select(query, *given.values()):
-            rows = zlib.decompress(packed).decode()
+            rows = decompressed(packed).decode()
             yield text if rows == "{}" else f"{text[:-1]},{rows[1:]}"
 
     def _read(self, kind: type[M], text: str) -> M:
