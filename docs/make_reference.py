@@ -13,6 +13,7 @@ from pathlib import Path
 
 import click
 from configuration_pages import configuration_pages
+from epoch_metrics import EPOCH
 from families_page import families_page
 from python_page import python_page
 from records_page import records_page
@@ -23,7 +24,6 @@ from nat.backend.algorithms.registry import BUILT_IN, FACTORS, find_algorithm, r
 from nat.cli.main import cli
 from nat.data_models.finetuning import GuardsConfig
 from nat.finetuning.diagnosis.conditions import CONDITIONS, Condition
-from nat.finetuning.metrics import EPOCH
 from nat.registry.description import fields_of
 from nat.wire.training import TrainingConfig
 

@@ -1,6 +1,7 @@
 """Each condition by its numbers, the warnings of the last epochs, and what explains a fall."""
 
 import pytest
+from epoch_metrics import EPOCH
 from update_metrics import UPDATE
 
 from fakes.run_records import NOON, epoch_record, epoch_records, rollout_record, validation_record
@@ -10,7 +11,7 @@ from nat.finetuning.diagnosis.catalogue import alarms, diagnosis_of, explanation
 from nat.finetuning.diagnosis.conditions import CONDITIONS, reach_of
 from nat.finetuning.diagnosis.gather import diagnoses, findings_of
 from nat.finetuning.diagnosis.window import Window
-from nat.finetuning.metrics import EPOCH, SAME_ANSWER, SAME_SCORE, metrics_of_rollouts, prefixed
+from nat.finetuning.metrics import SAME_ANSWER, SAME_SCORE, metrics_of_rollouts, prefixed
 from nat.runs.journal import Journal
 from nat.runs.records import CommonAnswer, Phase, TrainingPhase
 from nat.runs.rollouts import LeftOutCause

@@ -1,9 +1,10 @@
 import pytest
+from epoch_metrics import EPOCH
 
 from fakes.run_records import rollout_record
 from fakes.training_rows import row_of
 from nat.data_models.finetuning import EpisodeItem, EpisodeItemRole, Trajectory
-from nat.finetuning.metrics import EPOCH, epoch_metrics, metrics_of_rollouts
+from nat.finetuning.metrics import epoch_metrics, metrics_of_rollouts
 from nat.runs.rollouts import LeftOutCause
 
 

@@ -1,11 +1,11 @@
 """The numbers that conditions judge."""
 
+from epoch_metrics import EPOCH
 from update_metrics import OF_TEACHER, UPDATE
 
 from fakes.run_records import epoch_record, epoch_records
 from nat.data_models.finetuning import GuardsConfig
 from nat.finetuning.diagnosis.conditions import CONDITIONS, truncation
-from nat.finetuning.metrics import EPOCH
 from nat.reports.judged import JUDGED, judged_numbers
 
 
