@@ -38,14 +38,12 @@ from nat.reports.overview import overviews
 from nat.reports.rollouts import whole
 from nat.reports.run_page import epochs_of
 from nat.runs.journal import reading
-from nat.runs.liveness import ShownState
 from nat.runs.records import EpochRecord, Phase, after_epoch, same_examples
 
 _ON_PAGE = 200
 """Rollouts in a list."""
 _SIDE_BY_SIDE = 8
 """Generations of an example on a page."""
-_LIVE = {ShownState.RUNNING}
 
 
 def create_app(root: Path | None) -> Starlette:

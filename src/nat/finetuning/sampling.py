@@ -4,11 +4,10 @@
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
 from nat.runs.rollouts import RolloutRecord
-from nat.wire.sampling import FORCED, Sampling, read_sampling, replaced
+from nat.wire.sampling import FORCED, Sampling
 
 REPLACE = "finetuning.sampling_in_training: {temperature: 1.0}"
 """The setting that samples training rollouts from the model's own distribution."""
@@ -48,12 +47,6 @@ def sampling_notes(records: Iterable[RolloutRecord]) -> dict[str, str]:
             )
         notes[f"{kind} {function}"] = f"function '{function}' samples with {listed}{what}"
     return notes
-
-
-def block_sampling(block: Mapping[str, Any], replaced_at: float | None) -> Sampling:
-    """How training samples requests without sampling options, by the LLM's block and `sampling_in_training`."""
-    fields = {**block, **(block.get("extra_body") or {})}
-    return read_sampling(fields if replaced_at is None else fields | replaced(fields, replaced_at))
 
 
 def block_finding(key: str, sampling: Sampling) -> str:
