@@ -387,7 +387,8 @@ class FinetuneConfig(FinetuneModel):
     early_stopping: EarlyStoppingConfig | None = None
     """Stop on a plateau of the validation reward; null runs all epochs."""
     export_best: bool = False
-    """Also write the best weights as a model, to `best_model/` in the run's folder, even if the run fails."""
+    """At the end, also write the best weights as a model, to `best_model/` in the run's folder; of a run that failed,
+    `nat runs export` does so."""
     budget: BudgetConfig | None = None
     """Prices of LLMs, and the most that a run may spend; null counts tokens alone."""
     guards: GuardsConfig = GuardsConfig()
