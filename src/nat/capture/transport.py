@@ -8,10 +8,10 @@ moved. What a request may cause itself is left to the SDK: other statuses, and a
 import asyncio
 import importlib
 import logging
-import random
 import time
 from collections.abc import Awaitable, Callable
 from math import isfinite
+from random import Random
 from typing import TYPE_CHECKING
 
 from openai import DefaultAsyncHttpxClient
@@ -43,6 +43,8 @@ _AWAY = frozenset({429, 502, 503})
 _NO_CONNECTION = (httpx.ConnectError, httpx.ConnectTimeout)
 _LONGEST_PAUSE = 15.0
 _ERROR_CHARS = 200
+_RANDOM = Random()
+"""Our own, since an agent may have seeded that of the process."""
 _SILENT_SECONDS = 5.0
 """A shorter wait is not worth a word: a server that limits rates has many."""
 
@@ -110,7 +112,7 @@ class _Outage:
             waits.give_up(BackendUnreachable(seen, hint=_START_IT))
         if left <= 0 or waits.closed:
             return None
-        jitter = random.uniform(0, waits.first_pause)
+        jitter = _RANDOM.uniform(0, waits.first_pause)
         requested = retry_after(came) if isinstance(came, httpx.Response) else None
         pause: float = max(0.01, min(max(self._growing + jitter, requested or 0.0), left))
         self._growing = min(2 * self._growing, _LONGEST_PAUSE)
