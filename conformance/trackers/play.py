@@ -55,7 +55,7 @@ def record_end(journal: Journal) -> None:
 def main() -> None:
     run_dir, config, part = Path(sys.argv[1]), json.loads(sys.argv[2]), sys.argv[3]
     discover_components()
-    kind = current_catalog().component(ComponentGroup.TRACKERS, config["_type"]).config_type
+    kind = current_catalog().components[ComponentGroup.TRACKERS].get(config["_type"]).config_type
     sending = Sending("mine", kind.model_validate(config), run_dir)
     if part == "first":
         run_dir.mkdir(parents=True)
