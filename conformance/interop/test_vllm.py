@@ -116,8 +116,8 @@ async def test_rows_are_exact_with_vllm(url: str, model: Path, stream: bool) -> 
         sampled = [
             (token, logprob)
             for row in rows
-            for token, logprob in zip(row.token_ids, row.logprobs, strict=True)
-            if logprob is not None
+            for span in row.spans
+            for token, logprob in zip(row.token_ids[span.start : span.stop], span.logprobs or (), strict=True)
         ]
         assert sampled == [pair for c in calls for pair in zip(c.token_ids, c.logprobs, strict=True)]
         broken += sum(broken_here.values())
