@@ -351,7 +351,7 @@ class RunLog:
     @property
     def unplayed_epochs(self) -> int:
         """Epochs of earlier phases that trained on a file."""
-        return sum(not each.played for each in self.journal.each(EpochRecord, 0, self.first_epoch - 1))
+        return sum(not each.played for each in self.journal.each(EpochRecord, 0, self.first_epoch))
 
     def num_rollouts(self, phase: Phase) -> int | None:
         """Rollouts of an epoch or a validation; None if the number is not known."""

@@ -459,9 +459,7 @@ def statuses_of(journal: Journal, run_id: str, first: int, end: int | None = Non
     """The final status of each finished epoch from `first` on, before `end`."""
     jobs = {job.epoch: job for job in journal.jobs()}
     statuses = []
-    for record in journal.each(EpochRecord, first):
-        if end is not None and record.epoch >= end:
-            break
+    for record in journal.each(EpochRecord, first, end):
         if (job := jobs.get(record.epoch)) is None:
             statuses.append(nothing_submitted(run_id))
             continue

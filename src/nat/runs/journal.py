@@ -10,6 +10,7 @@ would be trained twice; a commit costs one fsync, and there are a few of them in
 
 import errno
 import sqlite3
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
@@ -72,7 +73,6 @@ CREATE TABLE kept (
     record BLOB NOT NULL, PRIMARY KEY (phase, epoch, pass, evaluator, item));
 """
 
-LAST_EPOCH = 2**62
 _ERRNO = {"FULL": errno.ENOSPC, "IOERR": errno.EIO, "READONLY": errno.EACCES, "CANTOPEN": errno.EACCES}
 """The system's error codes behind SQLite's."""
 _BUSY_SECONDS = 30.0
@@ -232,10 +232,14 @@ class Journal:
         row = next(self._select(query, kind.__name__, epoch, name), None)
         return None if row is None else self._read(kind, row[0])
 
-    def each(self, kind: type[R], first: int = 0, last: int = LAST_EPOCH) -> Iterator[R]:
-        """One at a time by their epochs, since those of a long run take megabytes; those of one epoch as they came."""
-        query = "SELECT record FROM records WHERE kind = ? AND epoch BETWEEN ? AND ? ORDER BY epoch, rowid"
-        return (self._read(kind, text) for (text,) in self._select(query, kind.__name__, first, last))
+    def each(self, kind: type[R], first: int = 0, end: int | None = None) -> Iterator[R]:
+        """Those of the epochs from `first` to before `end`, one at a time, since those of a long run take megabytes.
+
+        They come by epoch, and those of one epoch in the order in which they were written.
+        """
+        query = "SELECT record FROM records WHERE kind = ? AND epoch >= ? AND epoch < ? ORDER BY epoch, rowid"
+        rows = self._select(query, kind.__name__, first, sys.maxsize if end is None else end)
+        return (self._read(kind, text) for (text,) in rows)
 
     def info(self) -> RunInfo:
         return self.find(RunInfo) or self._read(RunInfo, "null")
@@ -257,7 +261,7 @@ class Journal:
 
     def jobs(self, epoch: int | None = None) -> list[JobRecord]:
         """All of them, or those of an epoch."""
-        return list(self.each(JobRecord) if epoch is None else self.each(JobRecord, epoch, epoch))
+        return list(self.each(JobRecord) if epoch is None else self.each(JobRecord, epoch, epoch + 1))
 
     def batches(self, llm: str) -> list[str]:
         """The jobs of an LLM whose batches are kept, in the order of their epochs."""

@@ -146,10 +146,9 @@ class Sending:
             if rows := [_row(each) for each in islice(journal.rollouts(phase, epoch), most)]:
                 calls.append(partial(session.table, name, [*rows[0]], [[*row.values()] for row in rows], epoch))
 
-        for held_out in journal.each(ValidationRecord, self.epochs):
-            if record is None or held_out.epoch <= record.epoch:
-                calls.append(partial(session.log, validation_metrics(held_out), held_out.epoch))
-                add_rollouts(Phase.VALIDATION, "held_out_rollouts", held_out.epoch)
+        for held_out in journal.each(ValidationRecord, self.epochs, None if record is None else record.epoch + 1):
+            calls.append(partial(session.log, validation_metrics(held_out), held_out.epoch))
+            add_rollouts(Phase.VALIDATION, "held_out_rollouts", held_out.epoch)
         add_rollouts(Phase.TRAIN, "rollouts", self.epochs)  # at the end, those of an epoch that was not finished
         if record is None:
             return [*calls, *(partial(session.text, name, value) for name, value in _facts(journal))], steps

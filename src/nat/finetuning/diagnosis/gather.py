@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from nat.data_models.finetuning import GuardsConfig
 from nat.finetuning.diagnosis.catalogue import Diagnosis, diagnosis_of
 from nat.finetuning.diagnosis.window import Window
-from nat.runs.journal import LAST_EPOCH, Journal, reading
+from nat.runs.journal import Journal, reading
 from nat.runs.liveness import is_alive
 from nat.runs.recorded_config import config_of, finetuning_value
 from nat.runs.records import EpochRecord, Finding, JobRecord, Phase, RunState, RunSummary, ValidationRecord
@@ -85,9 +85,8 @@ def diagnoses(journal: Journal, *, ended: bool) -> dict[str, Diagnosis]:
 def _diagnosis(journal: Journal, *, ended: bool, first: int = 0, end: int | None = None) -> Diagnosis:
     """Judge these epochs, and the validations before, between and after them."""
     done = journal.num_epochs() if end is None else end
-    epochs = list(journal.each(EpochRecord, first, done - 1))
-    last = LAST_EPOCH if end is None else end
-    trained = [job.training for job in journal.each(JobRecord, first, last - 1) if job.training]
+    epochs = list(journal.each(EpochRecord, first, done))
+    trained = [job.training for job in journal.each(JobRecord, first, end) if job.training]
     training = trained[-1] if trained else {}
     unfinished = _some_rollouts(journal, done) if end is None else []
     config = config_of(journal.info().config_text)
@@ -99,7 +98,7 @@ def _diagnosis(journal: Journal, *, ended: bool, first: int = 0, end: int | None
         rollouts=unfinished or (_some_rollouts(journal, done - 1) if epochs else []),
         unfinished=bool(unfinished),
         ended=ended,
-        validations=list(journal.each(ValidationRecord, first, last)),
+        validations=list(journal.each(ValidationRecord, first, end and end + 1)),
         target_functions=[str(name) for name in functions] if isinstance(functions, list) else [],
         target_model=model if isinstance(model, str) else None,
     )
