@@ -108,20 +108,17 @@ def _restore(metadata: TraceMetadata, start: IntermediateStepPayload | None, int
 
 
 def _is_call(start: IntermediateStep, end: IntermediateStep) -> bool:
-    """True if these are the two steps of one recorded call, with the same messages and tools."""
-    first, last = start.metadata, end.metadata
-    if start.event_type is not IntermediateStepType.LLM_START or start.UUID != end.UUID:
+    """True if these are the steps of one recorded call, and the first has nothing but its messages and tools."""
+    first, last, data = start.metadata, end.metadata, start.data
+    if start.event_type is not IntermediateStepType.LLM_START or start.UUID != end.UUID or data is None:
         return False
-    if not isinstance(first, TraceMetadata) or not isinstance(last, TraceMetadata):
+    if not isinstance(first, TraceMetadata) or not isinstance(last, TraceMetadata) or (call := last.llm_call) is None:
         return False
-    call, data = last.llm_call, start.data
     return (
-        call is not None
-        and data is not None
-        and data == StreamEventData(input=data.input)
+        data.model_fields_set == {"input"}
+        and first.model_fields_set == {"chat_inputs", "tools_schema"}
         and data.input is first.chat_inputs is last.chat_inputs is call.messages
-        and first == TraceMetadata(chat_inputs=first.chat_inputs, tools_schema=call.tools or [])
-        and last.tools_schema == (call.tools or [])
+        and first.tools_schema == last.tools_schema == (call.tools or [])
     )
 
 
