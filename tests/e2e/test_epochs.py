@@ -202,7 +202,7 @@ async def test_a_cancelled_run_is_whole_and_closed(tmp_path):
             others = [t for t in asyncio.all_tasks() if "generation" in t.get_name() or "rollout" in t.get_name()]
         over.set()
     assert others == []
-    assert f"Results so far are in {project.output_dir}" in heard.events[-2]
+    assert f"The run's records are in {project.output_dir}" in heard.events[-2]
     assert f"nat finetune --resume {project.output_dir}" in heard.events[-1]
     assert project.closed == 1
     with project.journal() as journal:

@@ -122,7 +122,7 @@ async def test_a_deleted_journal_ends_the_run(tmp_path, caplog, lost):
         with project.registered(), pytest.raises(JournalError, match="was deleted, moved or replaced during the run"):
             await project.run(AfterEpoch(lose))
     assert "deleted, moved or replaced" not in caplog.text
-    assert ("Results so far are in" in caplog.text) == (lost != "folder")
+    assert ("The run's records are in" in caplog.text) == (lost != "folder")
     assert len(project.adapter.submitted) < 2
     assert project.closed == project.built
 

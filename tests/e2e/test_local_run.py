@@ -158,7 +158,7 @@ def test_a_signal_ends_the_run_and_keeps_its_checkpoint(tmp_path, games, number,
     assert run.returncode == code, shown + rest
     assert "Traceback" not in rest
     run_dir = (output_dir / "latest").resolve()
-    assert f"Results so far are in {run_dir}" in rest
+    assert f"The run's records are in {run_dir}" in rest
     assert f"`nat runs export {run_dir} --checkpoint last`" in rest.replace("\n", "")
     assert not backends_of(output_dir)
     with Journal.open(run_dir, read_only=True) as journal:

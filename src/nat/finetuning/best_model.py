@@ -57,7 +57,7 @@ def saved_results(run_dir: Path, best: BestEpoch | None) -> list[str]:
     trained = [each for each in (run_dir, *sorted((run_dir / LLMS).glob("*"))) if (each / CHECKPOINTS).is_dir()]
     newest = [f"Newest weights as a model: `nat runs export {quote(str(each))} --checkpoint last`" for each in trained]
     best_model = [] if best is None else [f"Best model: {best_text(best, run_dir)}"]
-    return [f"Results so far are in {run_dir}", *newest, *best_model]
+    return [f"The run's records are in {run_dir}", *newest, *best_model]
 
 
 def best_text(best: BestEpoch, run_dir: Path) -> str:

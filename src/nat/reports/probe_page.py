@@ -12,7 +12,8 @@ def probe_page(report: ProbeReport) -> str:
     lines = [report.sentence]
     for finding in report.findings:
         lines += [f"- {finding.title}: {finding.seen} (healthy: {finding.healthy}).", f"  → {finding.remedy}"]
-    lines.append(f"Next: {report.next_step}")
+    if not report.findings:  # each of these has its own
+        lines.append(f"Next: {report.next_step}")
     head = f"Probe of {report.config_file}: {report.num_rollouts} rollouts, nothing trained"
     return printable("\n\n".join([head, labelled(_facts(report)), "\n".join(lines)]))
 

@@ -9,7 +9,6 @@ from nat.cli import event_loop
 from nat.cli.commands.finetune import run_config
 from nat.cli.commands.options import UserPathOption, playing_options
 from nat.cli.steps import StepProgress, shown_steps
-from nat.errors import NoLearningSignal
 from nat.files import write_text
 from nat.finetuning.probe import ProbeResult, probe
 from nat.reports.probe_page import probe_page
@@ -47,8 +46,7 @@ def probe_command(
         write_text(output, record_text(result))
     report = result.report
     click.echo(json.dumps(report.model_dump(mode="json")) if as_json else probe_page(report))
-    if not report.has_signal:
-        raise NoLearningSignal(report.sentence, hint=report.next_step)
+    context.exit(0 if report.has_signal else 1)
 
 
 def record_text(result: ProbeResult) -> str:
