@@ -95,8 +95,8 @@ class WorkflowSession:
         self._limit, self._named_after = f"{limit} ({option})", named_after
         self._playing: dict[object, tuple[str, float]] = {}
         """The example of each rollout under way, and when it began."""
-        self._watch: threading.Timer | None = None
-        self._named = False
+        self._timer: threading.Timer | None = None
+        """Waits for one to last; it has ended once one was named."""
         self._play: Callable[..., Awaitable[Rollout]]
         if isinstance(remote, Workers):
             self._play = remote.play
@@ -143,15 +143,15 @@ class WorkflowSession:
         async with self._slots:
             place = object()
             self._playing[place] = str(item.id), monotonic()
-            if self._watch is None:
-                self._watch_for(self._named_after)
+            if self._timer is None:
+                self._look_in(self._named_after)
             try:
                 rollout = await self._play(item, seed=seed, generation=generation, policy=policy)
             finally:
                 del self._playing[place]
-                if not self._playing and self._watch is not None and not self._named:
-                    self._watch.cancel()
-                    self._watch = None
+                if not self._playing and self._timer is not None and self._timer.is_alive():
+                    self._timer.cancel()
+                    self._timer = None
         self.traces.ended(rollout, item.input_obj, is_judged=self._runtime_type is RuntimeTypeEnum.EVALUATE)
         self.ended(rollout)
         return rollout
@@ -160,19 +160,18 @@ class WorkflowSession:
         for listen in self.on_rollout:
             listen(rollout)
 
-    def _watch_for(self, seconds: float) -> None:
+    def _look_in(self, seconds: float) -> None:
         """Look in so many seconds, in a thread, since an agent that never ends may block the event loop."""
-        self._watch = threading.Timer(seconds, self._name_long)
-        self._watch.daemon = True
-        self._watch.start()
+        self._timer = threading.Timer(seconds, self._name_long)
+        self._timer.daemon = True
+        self._timer.start()
 
     def _name_long(self) -> None:
         """Name the oldest rollout under way if it has played for long; else look again when it has."""
         for example, began in list(self._playing.values())[:1]:
             if (left := began + self._named_after - monotonic()) > 0:
-                self._watch_for(left)
+                self._look_in(left)
             else:
-                self._named = True
                 logger.warning("example %s has been playing for %.0f s; %s", example, self._named_after, self._limit)
 
 
